@@ -1,0 +1,31 @@
+# Each target is enough on a fresh machine with python3 (3.11 or later), make and git.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/ready
+
+.PHONY: demo test check clean
+
+demo: $(READY)
+	@rm -rf demo-ledger
+	$(BIN)/rollout-ledger recompute --config examples/ledger.toml --ledger demo-ledger
+	$(BIN)/rollout-ledger sql --ledger demo-ledger "$$(cat examples/weights.sql)"
+
+test: $(READY)
+	$(BIN)/python -m pytest -q -n 2
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+clean:
+	rm -rf $(VENV) demo-ledger build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "rollout-ledger needs Python 3.11 or later; give one as: make PYTHON=python3.12 ..." >&2; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test,check]'
+	touch $(READY)

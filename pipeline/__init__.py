@@ -1,0 +1,39 @@
+"""Reward accounting of reinforcement-learning rollouts, recomputed from a trainer's dumps.
+
+`account` computes every table from canonical samples, lazily and without touching a disk; `read` turns dumps into canonical
+samples; `recompute` does both for whole runs and publishes a ledger; `sql` asks it. Everything is imported on first use.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pipeline.audit.query import sql as sql
+    from pipeline.recompute.job import recompute as recompute
+    from pipeline.recompute.plan import RunPlan as RunPlan
+    from pipeline.sources.batch import SourceFile as SourceFile
+    from pipeline.sources.reading import read as read
+    from pipeline.stages.accounting import Accounts as Accounts
+    from pipeline.stages.accounting import account as account
+    from schemas.settings import Settings as Settings
+
+_HOMES = {
+    "Accounts": "pipeline.stages.accounting",
+    "RunPlan": "pipeline.recompute.plan",
+    "Settings": "schemas.settings",
+    "SourceFile": "pipeline.sources.batch",
+    "account": "pipeline.stages.accounting",
+    "read": "pipeline.sources.reading",
+    "recompute": "pipeline.recompute.job",
+    "sql": "pipeline.audit.query",
+}
+
+__all__ = ["Accounts", "RunPlan", "Settings", "SourceFile", "account", "read", "recompute", "sql"]
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        message = f"module 'pipeline' has no attribute {name!r}"
+        raise AttributeError(message)
+    return getattr(import_module(_HOMES[name]), name)

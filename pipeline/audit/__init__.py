@@ -1,0 +1,1 @@
+"""Questions to a published ledger, in SQL, read-only."""

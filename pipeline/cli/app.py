@@ -1,0 +1,70 @@
+"""The command's entry: verbs, exit codes, and how errors are told."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import traceback
+from typing import TYPE_CHECKING
+
+from cyclopts import App, CycloptsError
+
+from pipeline import __version__
+from pipeline.cli import console
+from pipeline.cli.recompute import recompute
+from pipeline.cli.sql import sql
+from pipeline.cli.status import status
+from pipeline.errors import Exit, LedgerError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import FrameType
+
+app = App(
+    name="rollout-ledger",
+    help="Recompute the rewards and advantages of reinforcement-learning rollouts from their dumps, right, and check them.",
+    version=__version__,
+    help_format="plaintext",
+)
+for verb in (recompute, sql, status):
+    app.command(verb)
+
+
+class _Terminated(BaseException):
+    """SIGTERM has come."""
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code."""
+    try:
+        result = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+        return int(result) if isinstance(result, int) else Exit.DONE
+    except CycloptsError as error:
+        console.say(f"usage: {error}")
+        return Exit.USAGE
+    except LedgerError as error:
+        console.say(f"error: {error}")
+        return error.exit
+    except KeyboardInterrupt:
+        console.say("interrupted; what was published before stays as it was")
+        return Exit.INTERRUPTED
+    except _Terminated:
+        console.say("terminated; what was published before stays as it was")
+        return Exit.TERMINATED
+    except BrokenPipeError:
+        sys.stderr.close()
+        return Exit.DONE
+    except Exception:
+        console.say(traceback.format_exc())
+        console.say("error: a bug of rollout-ledger; what was published before stays as it was")
+        return Exit.BUG
+
+
+def main() -> None:
+    """Run the command as a program."""
+    signal.signal(signal.SIGTERM, _terminate)
+    sys.exit(run())
+
+
+def _terminate(_signal: int, _frame: FrameType | None) -> None:
+    raise _Terminated

@@ -1,0 +1,74 @@
+"""Settings from options, environment, `ledger.toml` and defaults, in this order."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from pipeline.errors import UsageError
+from schemas.settings import LedgerConfig, Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+PREFIX = "ROLLOUT_LEDGER_"
+
+
+def load(path: Path) -> LedgerConfig:
+    """Return a `ledger.toml`.
+
+    Raises:
+        UsageError: it cannot be read, or says what no such file can say.
+    """
+    try:
+        return LedgerConfig.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        message = f"{path}: cannot be read ({error})"
+        raise UsageError(message) from error
+    except ValidationError as error:
+        raise UsageError(_worded(str(path), error)) from error
+
+
+def settings(config: LedgerConfig | None, run: Mapping[str, Any], options: Mapping[str, Any]) -> Settings:
+    """Return the settings of a run.
+
+    Args:
+        config: the configuration file, whose `[defaults]` count least.
+        run: settings of the run's own entry in that file.
+        options: settings given on the command line, null where not given.
+
+    Raises:
+        UsageError: a setting does not exist, or has a value that it cannot have.
+    """
+    values: dict[str, Any] = {}
+    layers = (config.defaults if config else {}, run, environment(os.environ), options)
+    for layer in layers:
+        values.update({name: value for name, value in layer.items() if value is not None})
+    for name in ("reward_key", "n_samples_per_prompt", "rollout_batch_size"):
+        if values.get(name) in ("", "none"):
+            values[name] = None
+    try:
+        return Settings.model_validate(values)
+    except ValidationError as error:
+        raise UsageError(_worded("settings", error)) from error
+
+
+def environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings that the environment gives, by name."""
+    names = {f"{PREFIX}{name.upper()}": name for name in Settings.model_fields}
+    return {name: variables[variable] for variable, name in names.items() if variable in variables}
+
+
+def _worded(where: str, error: ValidationError) -> str:
+    lines = []
+    for detail in error.errors(include_url=False):
+        name = ".".join(str(part) for part in detail["loc"])
+        expected = detail["msg"][0].lower() + detail["msg"][1:]
+        if detail["type"] == "extra_forbidden":
+            expected = f"no such setting; there are {', '.join(Settings.model_fields)}"
+        lines.append(f"{where}: {name} = {detail['input']!r}: {expected}")
+    return "\n".join(lines)

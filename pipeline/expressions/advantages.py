@@ -1,0 +1,97 @@
+"""Advantages: a reward against the other votes of its prompt group.
+
+advantage = (reward - m) / (s + EPSILON), or reward - m where the estimator does not divide, exactly 0.0 where all votes are
+equal. m is the mean of the n votes, s their unbiased deviation (n - 1). One rollout one vote, its mainstream sample's
+reward; for the row-level rule every sample votes. Source: miles, reward normalisation by rollout (PR 2498 and before).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from pipeline.expressions import sums
+
+EPSILON = 1e-6
+"""Added to the standard deviation before dividing, as the trainers do."""
+
+
+@dataclass(frozen=True)
+class Votes:
+    """The votes of a prompt group, by the names of their columns: `name` holds a sample's vote, null where it has none."""
+
+    name: str
+
+    @property
+    def is_constant(self) -> pl.Expr:
+        """Whether all votes of the group are equal, decided by comparing; null where there is none."""
+        return pl.col(f"{self.name}_min") == pl.col(f"{self.name}_max")
+
+    @property
+    def mean(self) -> pl.Expr:
+        """Mean of the votes; of equal votes that very value."""
+        return pl.when(self.is_constant).then(pl.col(f"{self.name}_min")).otherwise(sums.mean(self.name))
+
+    @property
+    def spread(self) -> pl.Expr:
+        """Largest distance of a vote from the mean, in units of 2^exp."""
+        low, high = (sums.scaled(pl.col(f"{self.name}_{end}"), self._exp) for end in ("min", "max"))
+        return pl.max_horizontal(high - self._scaled_mean, self._scaled_mean - low)
+
+    @property
+    def deviation_scale(self) -> pl.Expr:
+        """Exponent that brings distances from the mean below 2, on top of 2^exp."""
+        return sums.exponent(self.spread)
+
+    @property
+    def std(self) -> pl.Expr:
+        """Unbiased standard deviation (n - 1); 0.0 for equal votes, null for fewer than two."""
+        n = pl.col(f"{self.name}_n")
+        value = self._scaled_std * sums.power_of_two(self._exp)
+        return pl.when(n > 1).then(pl.when(self.is_constant).then(0.0).otherwise(value))
+
+    def square(self) -> pl.Expr:
+        """Squared distance of a sample's vote from the mean, below 1, in units of 4^(exp + deviation_scale + 1)."""
+        distance = sums.scaled(self.centred(pl.col(self.name)), self.deviation_scale)
+        return (distance * 0.5) ** 2
+
+    def centred(self, value: pl.Expr) -> pl.Expr:
+        """Distance of `value` from the mean, in units of 2^exp."""
+        return sums.scaled(value, self._exp) - self._scaled_mean
+
+    def advantage(self, value: pl.Expr, *, divide: bool) -> pl.Expr:
+        """Advantage of a reward `value` among the votes; null where `value` is, 0.0 in a constant group."""
+        unscale = sums.power_of_two(self._exp)
+        result = self.centred(value) * unscale
+        if divide:
+            several = pl.col(f"{self.name}_n") > 1
+            divided = self.centred(value) / (self._scaled_std + EPSILON * sums.power_of_two(-self._exp))
+            result = pl.when(several).then(divided).otherwise(result)
+        return pl.when(value.is_not_null()).then(pl.when(self.is_constant).then(0.0).otherwise(result))
+
+    @property
+    def _exp(self) -> pl.Expr:
+        return pl.col(f"{self.name}_exp")
+
+    @property
+    def _scaled_mean(self) -> pl.Expr:
+        return pl.col(f"{self.name}_sum") / pl.col(f"{self.name}_n")
+
+    @property
+    def _scaled_std(self) -> pl.Expr:
+        variance = pl.col(f"{self.name}_squares") / (pl.col(f"{self.name}_n") - 1)
+        return variance.sqrt() * 2.0 * sums.power_of_two(self.deviation_scale)
+
+
+def with_votes(frame: pl.LazyFrame, names: tuple[str, ...], key: str) -> pl.LazyFrame:
+    """Add for every column of votes its n, sum, min, max and sum of squared distances over `key`, for `Votes` to use."""
+    frame = sums.with_sums(frame, names, key)
+    frame = frame.with_columns(
+        expression.over(key)
+        for name in names
+        for expression in (pl.col(name).min().alias(f"{name}_min"), pl.col(name).max().alias(f"{name}_max"))
+    )
+    for name in names:
+        frame = sums.with_scaled_sum(frame, Votes(name).square(), key, out=f"{name}_squares", count=f"{name}_n")
+    return frame

@@ -1,0 +1,51 @@
+"""Prompt groups of a batch: which rule finds them, and the group of every sample."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+if TYPE_CHECKING:
+    from schemas.settings import Settings
+
+EXPLICIT, GROUP_INDEX, FIXED_FANOUT, WHOLE_BATCH = "explicit", "group_index", "fixed_fanout", "whole_batch"
+BLOCK_SOURCES = (EXPLICIT, FIXED_FANOUT)
+"""Rules that cut a batch into blocks, whose samples ought to be of one adapter."""
+
+
+def group_source(settings: Settings) -> pl.Expr:
+    """Return the first rule that applies to the batch. Needs `batch`, one value for each batch."""
+    return (
+        pl.when(pl.col("explicit_group").is_not_null().all().over("batch"))
+        .then(pl.lit(EXPLICIT))
+        .when(pl.col("group_index").is_not_null().all().over("batch"))
+        .then(pl.lit(GROUP_INDEX))
+        .when(_has_fixed_fanout(settings))
+        .then(pl.lit(FIXED_FANOUT))
+        .otherwise(pl.lit(WHOLE_BATCH))
+    )
+
+
+def rule_value(settings: Settings) -> pl.Expr:
+    """Return what equal samples of one group share under the batch's rule, before the adapter is added."""
+    return (
+        pl.when(pl.col("group_source") == EXPLICIT)
+        .then(pl.col("explicit_group"))
+        .when(pl.col("group_source") == GROUP_INDEX)
+        .then(pl.col("group_index"))
+        .when(pl.col("group_source") == FIXED_FANOUT)
+        .then(pl.col("row") // (settings.n_samples_per_prompt or 1))
+        .otherwise(pl.lit(0, pl.Int64))
+    )
+
+
+def ordinal(leader: str) -> pl.Expr:
+    """Return the 0-based ordinal of a group in its batch by first row, from the position of the group's first sample."""
+    return pl.col(leader).rank("dense").over("batch").cast(pl.Int64) - 1
+
+
+def _has_fixed_fanout(settings: Settings) -> pl.Expr:
+    if settings.n_samples_per_prompt is None or settings.rollout_batch_size is None:
+        return pl.lit(value=False)
+    return pl.len().over("batch") == settings.n_samples_per_prompt * settings.rollout_batch_size

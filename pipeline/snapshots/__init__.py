@@ -1,0 +1,1 @@
+"""Snapshots of a ledger: what it was, what it is, what differs."""

@@ -1,0 +1,59 @@
+"""What a source yields: whole batches of canonical samples, or the reasons why not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from schemas.canonical import CanonicalSample
+from schemas.frames import empty_frame
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import polars as pl
+
+    from schemas.findings import Finding
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """One file to read, and what is known of it before it is opened.
+
+    `split` and `step` are what the file's name says, null where it says nothing.
+    """
+
+    path: Path
+    run: str
+    split: str | None = None
+    step: int | None = None
+    format: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Return the file's path as it is published."""
+        return str(self.path)
+
+
+@dataclass(frozen=True)
+class BatchRead:
+    """One batch as read. With a finding of severity error it is refused, and `samples` counts for nothing."""
+
+    run: str
+    split: str
+    step: int | None
+    source: str
+    format: str
+    samples: pl.DataFrame = field(default_factory=lambda: empty_frame(CanonicalSample))
+    explicit_groups: bool = False
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def refused(self) -> bool:
+        """Return whether a finding refuses the batch."""
+        return any(finding.severity == "error" for finding in self.findings)
+
+    @property
+    def key(self) -> tuple[str, str, int | None]:
+        """Return (run, split, step)."""
+        return self.run, self.split, self.step

@@ -1,0 +1,129 @@
+"""Parquet and Arrow IPC: one record a sample. Columns are checked as columns; only rows that fail become objects.
+
+Columns may come in any order and of any numeric type; a column that is missing or all null is absent.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from pipeline.errors import SourceError
+from pipeline.expressions.keys import BATCH
+from pipeline.sources import column_rewards, column_types
+from pipeline.sources.contract import check_records
+from pipeline.sources.gathering import BatchKey, Gathering
+from schemas.canonical import CanonicalSample
+from schemas.findings import Finding
+from schemas.frames import polars_schema
+from schemas.record import SampleRecord
+from schemas.table import MAX_ROWS_IN_BATCH
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pipeline.sources.batch import BatchRead, SourceFile
+
+_ROWS_AT_ONCE = 2**20
+_MAX_FAILING = 1_000
+"""Rows that fail and are worded one by one; the rest is counted."""
+
+
+def read_parquet(source: SourceFile) -> Iterator[BatchRead]:
+    """Yield the batches of a Parquet file.
+
+    Raises:
+        SourceError: the file cannot be read.
+    """
+    yield from _read(source, pl.scan_parquet(source.path, glob=False, hive_partitioning=False), "parquet")
+
+
+def read_ipc(source: SourceFile) -> Iterator[BatchRead]:
+    """Yield the batches of an Arrow IPC file (also a stream).
+
+    Raises:
+        SourceError: the file cannot be read.
+    """
+    with source.path.open("rb") as file:
+        is_stream = not file.read(6).startswith(b"ARROW1")
+    frame = pl.read_ipc_stream(source.path).lazy() if is_stream else pl.scan_ipc(source.path, glob=False)
+    yield from _read(source, frame, "ipc")
+
+
+def _read(source: SourceFile, frame: pl.LazyFrame, format: str) -> Iterator[BatchRead]:
+    schema = frame.collect_schema()
+    known = [name for name in (*SampleRecord.model_fields, "reward_json") if name in schema]
+    frame = frame.select(known)
+    types = {name: schema[name] for name in known}
+    default = Gathering(source, format).default_key()
+    keyed = frame.with_columns(**column_types.keys(types, default)) if known else frame
+    total = frame.select(pl.len()).collect().item()
+    if total == 0 or not known:
+        if not known and schema:
+            message = (
+                f"{source.path.name}: no column of a sample (found {', '.join(list(schema)[:8])}); expected reward, …"
+            )
+            raise SourceError("payload_shape", message)
+        yield from Gathering(source, format).batches(at_least_one=True)
+        return
+    for part in _parts(keyed, total):
+        gathering = Gathering(source, format)
+        _gather(gathering, part, types)
+        yield from gathering.batches()
+
+
+def _parts(keyed: pl.LazyFrame, total: int) -> Iterator[pl.DataFrame]:
+    """Yield the rows of some whole batches at a time, so that a file of many steps is not held at once."""
+    key_columns = [f"__{name}" for name in BATCH]
+    if total <= _ROWS_AT_ONCE:
+        yield keyed.collect()
+        return
+    sizes = keyed.group_by(key_columns, maintain_order=True).agg(pl.len()).collect()
+    if sizes["len"].max() >= MAX_ROWS_IN_BATCH:  # type: ignore[operator]
+        message = f"a batch has {sizes['len'].max()} samples; at most {MAX_ROWS_IN_BATCH - 1} are taken: split the step"
+        raise SourceError("payload_shape", message)
+    sizes = sizes.with_columns(part=pl.col("len").cum_sum() // _ROWS_AT_ONCE)
+    for part in sizes.partition_by("part", maintain_order=True):
+        yield keyed.join(part.lazy(), on=key_columns, how="semi", nulls_equal=True, maintain_order="left").collect()
+
+
+def _gather(gathering: Gathering, part: pl.DataFrame, types: dict[str, pl.DataType]) -> None:
+    part = part.with_columns(row=pl.int_range(pl.len(), dtype=pl.Int64).over("__run", "__split", "__step"))
+    checked = part.lazy().with_columns(**column_types.checked(types)).collect()
+    suspicious = checked.filter(pl.any_horizontal("^__bad_.*$"))
+    _refuse(gathering, suspicious, list(types))
+    good = checked.filter(~pl.any_horizontal("^__bad_.*$"))
+    for run, split, step in checked.select("__run", "__split", "__step").unique().iter_rows():
+        gathering.next_row(BatchKey(run, split, step))
+    gathering.add(_canonical(good, types))
+
+
+def _refuse(gathering: Gathering, rows: pl.DataFrame, names: list[str]) -> None:
+    """Let the contract word what is wrong with the rows that the column checks did not pass."""
+    for row in rows.head(_MAX_FAILING).iter_rows(named=True):
+        key = BatchKey(row["__run"], row["__split"], row["__step"])
+        record = {name: row[name] for name in names if row[name] is not None}
+        _, problems = check_records([record])
+        for problem in problems or [_unworded(row)]:
+            gathering.refuse(key, problem.model_copy(update={"row": row["row"]}))
+    if rows.height > _MAX_FAILING:
+        for run, split, step, count in (
+            rows.slice(_MAX_FAILING).group_by("__run", "__split", "__step").agg(pl.len()).iter_rows()
+        ):
+            message = f"{count} more rows of this batch have problems that are not listed"
+            gathering.refuse(BatchKey(run, split, step), Finding(code="too_many_problems", message=message))
+
+
+def _unworded(row: dict[str, object]) -> Finding:
+    fields = ", ".join(name.removeprefix("__bad_") for name, bad in row.items() if name.startswith("__bad_") and bad)
+    return Finding(code="invalid_value", message=f"{fields}: not of the type that the contract asks for", field=fields)
+
+
+def _canonical(good: pl.DataFrame, types: dict[str, pl.DataType]) -> pl.DataFrame:
+    columns = {**column_types.canonical(types), **column_rewards.canonical(types)}
+    selected = good.lazy().select(
+        columns.get(name, pl.lit(None)).cast(dtype).alias(name)
+        for name, dtype in polars_schema(CanonicalSample).items()
+    )
+    return selected.collect()

@@ -1,0 +1,160 @@
+"""The published tables, each a selection from the wide samples frame."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from pipeline.expressions import advantages, keys, sums
+from pipeline.expressions.metrics import METRICS
+from pipeline.stages.samples import ROLLOUT_VOTE
+from schemas.canonical import REWARD_STATES, CanonicalSample
+from schemas.frames import polars_schema
+from schemas.tables import AdapterRow, MetricRow, PromptGroupRow, RolloutRow, SampleRow
+
+if TYPE_CHECKING:
+    from schemas.settings import Settings
+    from schemas.table import Table
+
+
+def stored_samples(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Return one row a sample: the published columns, then the canonical ones that a recomputation starts from."""
+    schema = {**polars_schema(CanonicalSample), **polars_schema(SampleRow)}
+    published = polars_schema(SampleRow)
+    order = [*published, *(name for name in schema if name not in published)]
+    return frame.select(pl.col(name).cast(schema[name]) for name in order)
+
+
+def rollouts(frame: pl.LazyFrame, settings: Settings) -> pl.LazyFrame:
+    """Return one row a rollout within a prompt group (`RolloutRow`)."""
+    advantage = pl.col("advantage")
+    if not settings.normalises:
+        advantage = pl.when(pl.col("split") == "train").then(pl.col("mainstream_reward"))
+    frame = frame.with_columns(
+        samples=pl.len().over("rollout").cast(pl.Int64),
+        reward_min=pl.col("reward").min().over("rollout"),
+        reward_max=pl.col("reward").max().over("rollout"),
+    ).filter(keys.leads("rollout"))
+    return _published(
+        frame.with_columns(
+            scored_samples=pl.col("in_rollout_n"),
+            raw_reward=sums.mean("in_rollout"),
+            siblings_differ=(pl.col("reward_min") < pl.col("reward_max")).fill_null(value=False),
+            advantage=advantage,
+        ),
+        RolloutRow,
+    )
+
+
+def prompt_groups(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Return one row a prompt group (`PromptGroupRow`)."""
+    votes = advantages.Votes(ROLLOUT_VOTE)
+    frame = frame.with_columns(
+        rollouts=keys.leads("rollout").sum().over("group").cast(pl.Int64),
+        samples=pl.len().over("group").cast(pl.Int64),
+    ).filter(keys.leads("group"))
+    return _published(
+        frame.with_columns(
+            scored_rollouts=pl.col(f"{ROLLOUT_VOTE}_n"),
+            reward_mean=votes.mean,
+            reward_std=votes.std,
+            reward_min=pl.col(f"{ROLLOUT_VOTE}_min"),
+            reward_max=pl.col(f"{ROLLOUT_VOTE}_max"),
+            is_constant=votes.is_constant.fill_null(value=False),
+        ),
+        PromptGroupRow,
+    )
+
+
+def weighed(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Return one row an adapter, with its own figures and those of its batch that the weights and metrics need.
+
+    Columns named `batch_…` are the batch's, equal on all of its adapters.
+    """
+    frame = frame.with_columns(
+        a_samples=pl.len().over("adapter").cast(pl.Int64),
+        a_rollouts=keys.leads("episode").sum().over("adapter").cast(pl.Int64),
+        a_tokens=pl.col("trainable_tokens").sum().over("adapter"),
+        a_episode="episode_reward",
+        a_row="raw_reward",
+        a_share="bucket_share",
+        batch_episode="episode_reward",
+        batch_row="raw_reward",
+        batch_unscoped="bucket_reward",
+    )
+    frame = sums.with_sums(frame, ("a_episode", "a_row", "a_share"), "adapter")
+    frame = frame.with_columns(batch_macro=pl.when(keys.leads("adapter")).then(sums.mean("a_episode")))
+    frame = sums.with_sums(frame, ("batch_episode", "batch_row", "batch_unscoped", "batch_macro"), "batch")
+    return frame.filter(keys.leads("adapter"))
+
+
+def adapters(weighed: pl.LazyFrame) -> pl.LazyFrame:
+    """Return one row an adapter in a batch (`AdapterRow`), its weight under every definition of the mean beside it."""
+    share = sums.power_of_two(pl.col("a_share_exp")) * pl.col("a_share_sum")
+    scored = pl.col("batch_row_n") > 0
+    return _published(
+        weighed.with_columns(
+            samples="a_samples",
+            rollouts="a_rollouts",
+            scored_rollouts="a_episode_n",
+            trainable_tokens="a_tokens",
+            episode_raw_reward=sums.mean("a_episode"),
+            weight_by_rows=pl.when(scored).then(pl.col("a_row_n") / pl.col("batch_row_n")),
+            weight_unscoped=pl.when(scored).then(share / pl.col("batch_unscoped_n")),
+            weight_scoped=pl.when(scored).then(pl.col("a_episode_n") / pl.col("batch_episode_n")),
+            weight_macro=pl.when(scored).then((pl.col("a_episode_n") > 0) / pl.col("batch_macro_n")),
+        ),
+        AdapterRow,
+    )
+
+
+def batches(frame: pl.LazyFrame, weighed: pl.LazyFrame, read: pl.LazyFrame) -> pl.LazyFrame:
+    """Return one row a batch with its counts, also for batches without samples.
+
+    `read` has one row a batch (`CanonicalBatch`); its columns are kept.
+    """
+    counted = (
+        frame.filter(keys.leads("group"))
+        .group_by(keys.BATCH)
+        .agg(prompt_groups=pl.len().cast(pl.Int64), found_by=pl.col("group_source").first())
+    )
+    scored = weighed.group_by(keys.BATCH).agg(
+        rollouts=pl.col("a_rollouts").sum(),
+        scored_rollouts=pl.col("a_episode_n").sum(),
+        **{name: pl.col(name).first() for metric in METRICS for name in metric.batch_columns()},
+    )
+    states = frame.group_by(keys.BATCH).agg(
+        (pl.col(f"{column}_state") == state).sum().cast(pl.Int64).alias(f"{column}_{state}")
+        for column in ("reward", "raw_reward")
+        for state in REWARD_STATES[1:]
+    )
+    joined = read
+    for other in (counted, scored, states):
+        joined = joined.join(other, on=list(keys.BATCH), how="left")
+    explicit = pl.when("explicit_groups").then(pl.lit("explicit")).otherwise(pl.lit("whole_batch"))
+    filled = ("prompt_groups", "rollouts", "scored_rollouts", "^reward_.*$", "^raw_reward_.*$", "^batch_.*_n$")
+    return joined.with_columns(group_source=pl.coalesce("found_by", explicit)).with_columns(
+        pl.col(*filled).fill_null(0)
+    )
+
+
+def metrics(batches: pl.LazyFrame, weighed: pl.LazyFrame) -> pl.LazyFrame:
+    """Return one row a metric of a batch or of one of its adapters (`MetricRow`)."""
+    nobody = {"adapter_name": pl.lit(None, pl.String), "adapter_slot": pl.lit(None, pl.Int64)}
+    frames = [
+        (batches if scope == "batch" else weighed).with_columns(
+            scope=pl.lit(scope),
+            metric=pl.lit(metric.name),
+            value=metric.value(scope).cast(pl.Float64),
+            count=metric.count(scope).cast(pl.Int64),
+            **(nobody if scope == "batch" else {}),
+        )
+        for metric in METRICS
+        for scope in metric.scopes
+    ]
+    return pl.concat([_published(frame, MetricRow) for frame in frames])
+
+
+def _published(frame: pl.LazyFrame, table: type[Table]) -> pl.LazyFrame:
+    return frame.select(pl.col(name).cast(dtype) for name, dtype in polars_schema(table).items())

@@ -1,0 +1,1 @@
+"""The ledger on disk: where results lie, how they are published, what is already known."""

@@ -1,0 +1,53 @@
+"""Segments: the published rows of some whole batches, immutable once they are in place."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from pipeline.expressions.keys import BATCH
+from pipeline.store import durable
+from pipeline.store.layout import SEGMENT_TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pipeline.store.layout import Layout
+
+
+def write_segment(layout: Layout, tables: Mapping[str, pl.DataFrame]) -> str:
+    """Write the tables of a new segment and return its name. It is not part of any publication yet."""
+    segment = uuid.uuid4().hex[:16]
+    directory = layout.staging / segment
+    directory.mkdir(parents=True)
+    for table in SEGMENT_TABLES:
+        frame = tables[table.relation].sort(table.grain, nulls_last=False)
+        durable.write_parquet(frame, directory / f"{table.relation}.parquet")
+    durable.sync_directory(directory)
+    layout.segment(segment).parent.mkdir(parents=True, exist_ok=True)
+    durable.replace(directory, layout.segment(segment))
+    return segment
+
+
+def read_segment(layout: Layout, segment: str, relation: str) -> pl.LazyFrame:
+    """Return a table of a segment."""
+    return pl.scan_parquet(layout.segment_file(segment, relation), glob=False, hive_partitioning=False)
+
+
+def without(layout: Layout, segment: str, keys: pl.DataFrame) -> str:
+    """Write a copy of a segment without some batches and return its name.
+
+    Args:
+        layout: paths of the ledger.
+        segment: the segment to copy.
+        keys: run, split and step of the batches to leave out.
+    """
+    tables = {
+        table.relation: read_segment(layout, segment, table.relation)
+        .join(keys.lazy(), on=list(BATCH), how="anti")
+        .collect()
+        for table in SEGMENT_TABLES
+    }
+    return write_segment(layout, tables)

@@ -1,0 +1,1 @@
+"""The SQL of the project: one file a view or audit."""

@@ -1,0 +1,50 @@
+"""Polars and SQL types of the table models."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, get_args, get_origin
+
+import polars as pl
+from pydantic import BaseModel
+
+from schemas.table import Table, column_type
+
+_POLARS: dict[type[Any], pl.DataType] = {
+    bool: pl.Boolean(),
+    int: pl.Int64(),
+    float: pl.Float64(),
+    str: pl.String(),
+    datetime: pl.Datetime("us", "UTC"),
+}
+_SQL: dict[type[Any], str] = {
+    bool: "BOOLEAN",
+    int: "BIGINT",
+    float: "DOUBLE",
+    str: "VARCHAR",
+    datetime: "TIMESTAMP WITH TIME ZONE",
+}
+
+
+def polars_type(python_type: Any) -> pl.DataType:
+    """Return the Polars type of a column's Python type; models become structs, lists become lists."""
+    if get_origin(python_type) is list:
+        return pl.List(polars_type(get_args(python_type)[0]))
+    if isinstance(python_type, type) and issubclass(python_type, BaseModel):
+        return pl.Struct({name: polars_type(column_type(f)[0]) for name, f in python_type.model_fields.items()})
+    return _POLARS[python_type]
+
+
+def polars_schema(table: type[Table]) -> pl.Schema:
+    """Return the fixed column types of a table."""
+    return pl.Schema({name: polars_type(python_type) for name, python_type, _, _ in table.columns()})
+
+
+def sql_columns(table: type[Table]) -> list[tuple[str, str, str]]:
+    """Return (name, SQL type, comment) of every column of a published table."""
+    return [(name, _SQL[python_type], text) for name, python_type, _, text in table.columns()]
+
+
+def empty_frame(table: type[Table]) -> pl.DataFrame:
+    """Return a frame of a table's columns with no rows."""
+    return pl.DataFrame(schema=polars_schema(table))

@@ -1,0 +1,92 @@
+"""Settings: how rewards become advantages, and which runs there are."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+NORMALISING_ESTIMATORS = ("grpo", "gspo", "reinforce_plus_plus_baseline")
+"""Estimators whose advantage is normalised within the prompt group."""
+OTHER_ESTIMATORS = ("ppo", "reinforce_plus_plus", "cispo", "on_policy_distillation", "rloo", "remax", "sft")
+"""Known estimators whose advantage is not recomputed here: the reward is given as it is."""
+
+PositiveInt = Annotated[int, Field(ge=1, le=2**31)]
+
+
+class Settings(BaseModel):
+    """How a run's numbers are computed. The names are the trainers' own."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    advantage_estimator: str = Field(
+        default="grpo",
+        min_length=1,
+        description="trainer's --advantage-estimator; grpo, gspo and reinforce_plus_plus_baseline normalise",
+    )
+    rewards_normalization: bool = Field(
+        default=True, description="false: trainer ran with --disable-rewards-normalization"
+    )
+    grpo_std_normalization: bool = Field(
+        default=True, description="divide by the group's standard deviation (grpo and gspo)"
+    )
+    reward_key: str | None = Field(default=None, description="entry of a dictionary reward that is the reward")
+    n_samples_per_prompt: PositiveInt | None = Field(
+        default=None, description="rollouts a prompt: finds groups of dumps without identity"
+    )
+    rollout_batch_size: PositiveInt | None = Field(
+        default=None, description="prompts a step: finds groups of dumps without identity"
+    )
+    sibling_rewards: Literal["mainstream", "shared"] = Field(
+        default="mainstream", description="shared: siblings with different rewards refuse the batch"
+    )
+
+    @property
+    def normalises(self) -> bool:
+        """Return whether advantages are normalised within the prompt group."""
+        return self.rewards_normalization and self.advantage_estimator in NORMALISING_ESTIMATORS
+
+    @property
+    def divides_by_std(self) -> bool:
+        """Return whether a centred reward is divided by the group's standard deviation."""
+        return self.normalises and self.grpo_std_normalization and self.advantage_estimator in ("grpo", "gspo")
+
+    @property
+    def known_estimator(self) -> bool:
+        """Return whether the estimator's name is one that a trainer has."""
+        return self.advantage_estimator in (*NORMALISING_ESTIMATORS, *OTHER_ESTIMATORS)
+
+    def as_json(self) -> str:
+        """Return the settings as one line of JSON with sorted keys."""
+        return json.dumps(self.model_dump(), sort_keys=True, separators=(",", ":"))
+
+
+class RunConfig(BaseModel):
+    """One `[[runs]]` entry: where a run's dumps are, and any setting of its own."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    name: str = Field(min_length=1)
+    source: str | list[str]
+    format: str | None = None
+
+    @property
+    def sources(self) -> list[str]:
+        """Return the sources as a list."""
+        return [self.source] if isinstance(self.source, str) else list(self.source)
+
+    @property
+    def own_settings(self) -> dict[str, Any]:
+        """Return the settings that the run sets for itself."""
+        return dict(self.model_extra or {})
+
+
+class LedgerConfig(BaseModel):
+    """A `ledger.toml`: defaults, then runs."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    ledger: str | None = Field(default=None, description="directory of the ledger, relative to this file")
+    defaults: dict[str, Any] = Field(default_factory=dict)
+    runs: list[RunConfig] = Field(default_factory=list)

@@ -1,0 +1,51 @@
+"""The pipeline's answer to a `Dump`, in the reference's shape: rows by relation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.recompute.chunk import Chunk, compute, finding_rows
+from pipeline.sources.batch import BatchRead, SourceFile
+from pipeline.sources.trainer_dump import batch_of
+from schemas.settings import Settings
+from schemas.tables import PUBLISHED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    import polars as pl
+
+    from pipeline.stages.accounting import Engine
+    from tests.reference import Dump
+
+
+def batch_read(dump: Dump) -> BatchRead:
+    """Return a dump as the reader of trainers' dumps gives it, without a file."""
+    metadata = {} if dump.prompt_group_sizes is None else {"prompt_group_sizes": dump.prompt_group_sizes}
+    payload = {"rollout_id": dump.step, "metadata": metadata, "samples": dump.samples}
+    source = SourceFile(Path(f"{dump.split}_{dump.step}.pt"), run=dump.run, split=dump.split)
+    return batch_of(source, payload)
+
+
+def accounted(
+    dumps: Iterable[Dump], settings: Mapping[str, Any], engine: Engine = "in-memory"
+) -> dict[str, list[dict[str, Any]]]:
+    """Return every table of some dumps as rows; refused dumps leave findings only."""
+    frames = accounted_frames(dumps, settings, engine)
+    return {name: frame.to_dicts() for name, frame in frames.items()}
+
+
+def accounted_frames(
+    dumps: Iterable[Dump], settings: Mapping[str, Any], engine: Engine = "in-memory"
+) -> dict[str, pl.DataFrame]:
+    """Return every table of some dumps, sorted by its grain."""
+    batches = [batch_read(dump) for dump in dumps]
+    accepted = tuple(batch for batch in batches if not batch.refused)
+    computed = compute(Chunk(accepted, Settings(**settings), engine))
+    findings = [finding for batch in batches for finding in batch.findings] + computed.findings
+    tables = {**computed.tables, "findings": finding_rows(findings)}
+    return {
+        t.relation: tables[t.relation].sort([name for name in t.grain if name in tables[t.relation].columns])
+        for t in PUBLISHED
+    }

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pipeline.audit.query import sql as sql
-    from pipeline.recompute.job import recompute as recompute
-    from pipeline.recompute.plan import RunPlan as RunPlan
+    from pipeline.recomputing.job import recompute as recompute
+    from pipeline.recomputing.plan import RunPlan as RunPlan
     from pipeline.sources.batch import SourceFile as SourceFile
     from pipeline.sources.reading import read as read
     from pipeline.stages.accounting import Accounts as Accounts
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Accounts": "pipeline.stages.accounting",
-    "RunPlan": "pipeline.recompute.plan",
+    "RunPlan": "pipeline.recomputing.plan",
     "Settings": "schemas.settings",
     "SourceFile": "pipeline.sources.batch",
     "account": "pipeline.stages.accounting",
     "read": "pipeline.sources.reading",
-    "recompute": "pipeline.recompute.job",
+    "recompute": "pipeline.recomputing.job",
     "sql": "pipeline.audit.query",
 }
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.recompute.chunk import Chunk, compute, finding_rows
+from pipeline.recomputing.chunk import Chunk, compute, finding_rows
 from pipeline.sources.batch import BatchRead, SourceFile
+from pipeline.sources.contract import canonical_columns, canonical_frame, check_records
+from pipeline.sources.gathering import Gathering
 from pipeline.sources.trainer_dump import batch_of
 from schemas.settings import Settings
 from schemas.tables import PUBLISHED
@@ -22,10 +24,25 @@ if TYPE_CHECKING:
 
 def batch_read(dump: Dump) -> BatchRead:
     """Return a dump as the reader of trainers' dumps gives it, without a file."""
+    if any("prompt_group" in sample for sample in dump.samples):
+        return record_batch(dump)
     metadata = {} if dump.prompt_group_sizes is None else {"prompt_group_sizes": dump.prompt_group_sizes}
     payload = {"rollout_id": dump.step, "metadata": metadata, "samples": dump.samples}
     source = SourceFile(Path(f"{dump.split}_{dump.step}.pt"), run=dump.run, split=dump.split)
     return batch_of(source, payload)
+
+
+def record_batch(dump: Dump) -> BatchRead:
+    """Return a dump as the reader of record formats gives it: with labels of explicit groups."""
+    gathering = Gathering(SourceFile(Path("records.jsonl"), dump.run, dump.split, dump.step), "jsonl")
+    checked, problems = check_records(dump.samples)
+    for problem in problems:
+        gathering.refuse(gathering.default_key(), problem)
+    records = [record for record in checked if record is not None]
+    place = {"run": dump.run, "split": dump.split, "step": dump.step, "row": list(range(len(records)))}
+    gathering.add(canonical_frame({**canonical_columns(records), **place}))
+    (batch,) = gathering.batches()
+    return batch
 
 
 def accounted(

@@ -15,8 +15,8 @@ from pipeline.errors import Exit, UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pipeline.recompute.job import Outcome
-    from pipeline.recompute.plan import RunPlan
+    from pipeline.recomputing.job import Outcome
+    from pipeline.recomputing.plan import RunPlan
     from schemas.settings import LedgerConfig
 
 
@@ -40,7 +40,7 @@ def recompute(
         format: format of all sources: pt, jsonl, parquet or ipc; by default found by content.
         settings: how rewards become advantages.
     """
-    from pipeline.recompute.job import recompute as job
+    from pipeline.recomputing.job import recompute as job
 
     loaded = configuration.load(config) if config is not None else None
     given = _given(settings)
@@ -76,7 +76,7 @@ def _plans(
     config: LedgerConfig | None,
     path: Path | None,
 ) -> list[RunPlan]:
-    from pipeline.recompute.plan import RunPlan
+    from pipeline.recomputing.plan import RunPlan
 
     if sources:
         own = next((entry.own_settings for entry in config.runs if entry.name == run), {}) if config else {}

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
-    from pipeline.recompute.job import Outcome
+    from pipeline.recomputing.job import Outcome
     from schemas.findings import Finding
 
 _SHOWN = 10

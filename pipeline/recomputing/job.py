@@ -12,8 +12,8 @@ import polars as pl
 
 from pipeline.errors import NoInputError
 from pipeline.expressions.keys import BATCH
-from pipeline.recompute import merge
-from pipeline.recompute.chunk import Chunk, compute, finding_rows
+from pipeline.recomputing import merge
+from pipeline.recomputing.chunk import Chunk, compute, finding_rows
 from pipeline.sources.reading import read
 from pipeline.store import lock, publication, segments
 from pipeline.store.layout import Layout
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from pipeline.recompute.plan import RunPlan
+    from pipeline.recomputing.plan import RunPlan
     from pipeline.sources.batch import BatchRead, SourceFile
     from pipeline.stages.accounting import Engine
     from schemas.settings import Settings

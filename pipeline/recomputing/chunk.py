@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _RELATIONS = ("batches", "samples", "rollouts", "prompt_groups", "adapters", "metrics")
 _WORDS = {
-    "raw_reward_partial": "metadata.raw_reward is there for some samples and missing for others; the first sample decides",
+    "raw_reward_partial": "there for some samples and missing for others; the first sample decides for all",
     "group_mixes_adapters": "a block of the batch holds several adapters; each is a prompt group of its own",
     "unknown_status": "expected pending, completed, truncated, aborted or failed; it counts as none of them",
     "siblings_differ": "siblings have different rewards, and sibling_rewards is shared; use mainstream, or correct the dump",

@@ -1,7 +1,8 @@
 """Reward accounting of reinforcement-learning rollouts, recomputed from a trainer's dumps.
 
-`account` computes every table from canonical samples, lazily and without touching a disk; `read` turns dumps into canonical
-samples; `recompute` does both for whole runs and publishes a ledger; `sql` asks it. Everything is imported on first use.
+`account` computes every table from canonical samples, lazily and without touching a disk; `read` turns dumps into
+canonical samples; `recompute` does both for whole runs and publishes a ledger; `sql` asks it. Everything is imported on
+first use.
 """
 
 from importlib import import_module

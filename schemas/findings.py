@@ -56,9 +56,12 @@ class Finding(BaseModel):
         return CODES[self.code][0]
 
 
+_READABLE_BITS = 256
+
+
 def shown(value: object, limit: int = 80) -> str:
     """Return a short, safe text of any value: bounded in length, also for a huge integer or a deep structure."""
-    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 256:
+    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > _READABLE_BITS:
         return f"an integer of {value.bit_length()} bits"
     if isinstance(value, (list, tuple, dict, set, frozenset)):
         return f"{type(value).__name__} of {len(value)}"

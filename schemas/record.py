@@ -23,7 +23,9 @@ class Totalled(Protocol):
 
     def __len__(self) -> int: ...
 
-    def total(self) -> int | float: ...
+    def total(self) -> int | float:
+        """Return the exact sum."""
+        ...
 
 
 def summarise_mask(value: object) -> MaskSummary | None:

@@ -59,8 +59,8 @@ class Dump:
     prompt_group_sizes: list[int] | None = None
 
 
-class ContractBroken(Exception):
-    """The batch must be refused; `problems` holds every reason as a row of `findings`."""
+class ContractBroken(Exception):  # noqa: N818 - named for what happened, and the accounting itself is not at fault
+    """The batch must be refused; `problems` are its rows of `findings`: every reason, and its warnings too."""
 
     def __init__(self, problems: list[Row]) -> None:
         super().__init__("; ".join(f"{p['code']} (row {p['row']}, field {p['field']})" for p in problems))
@@ -80,7 +80,7 @@ def account(dump: Dump, settings: Mapping[str, Any]) -> Tables:
     mark_mainstream(samples)
     findings = raw_reward_findings(dump) + mixed_group_findings(dump, samples, source, labels)
     if chosen["sibling_rewards"] == "shared" and (problems := sibling_findings(dump, samples)):
-        raise ContractBroken(problems)
+        raise ContractBroken(findings + problems)
     set_advantages(dump, samples, chosen)
     tables = {
         "batches": [batch_row(dump, samples, source)],

@@ -63,7 +63,9 @@ REWARD_KEYS = [None, "acc", "score"]
 
 def finite_floats(*, tame: bool = False) -> st.SearchStrategy[float]:
     chosen = st.sampled_from(TAME_FLOATS if tame else TAME_FLOATS + WILD_FLOATS)
-    return st.one_of(st.sampled_from(TAME_FLOATS), chosen, st.floats(-10, 10, allow_subnormal=False))
+    return st.one_of(
+        st.sampled_from(TAME_FLOATS), chosen, st.integers(-10_000, 10_000).map(lambda number: number / 1000)
+    )
 
 
 def scalars(*, columnar: bool = False, tame: bool = False) -> st.SearchStrategy[Any]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 app = App(
     name="rollout-ledger",
-    help="Recompute the rewards and advantages of reinforcement-learning rollouts from their dumps, right, and check them.",
+    help="Recompute rewards and advantages of reinforcement-learning rollouts from their dumps, right, and check them.",
     version=__version__,
     help_format="plaintext",
 )
@@ -34,7 +34,7 @@ class _Terminated(BaseException):
     """SIGTERM has come."""
 
 
-def run(arguments: Sequence[str] | None = None) -> int:
+def run(arguments: Sequence[str] | None = None) -> int:  # noqa: PLR0911 -- one way out for each exit code
     """Run the command and return its exit code."""
     try:
         result = app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
@@ -54,7 +54,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return Exit.DONE
-    except Exception:
+    except Exception:  # noqa: BLE001 -- a bug is told as one, with its trace and its own exit code
         console.say(traceback.format_exc())
         console.say("error: a bug of rollout-ledger; what was published before stays as it was")
         return Exit.BUG

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tomllib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
@@ -18,14 +19,23 @@ if TYPE_CHECKING:
 PREFIX = "ROLLOUT_LEDGER_"
 
 
-def load(path: Path) -> LedgerConfig:
+@dataclass(frozen=True)
+class Configuration:
+    """A `ledger.toml` and where it lies: its relative paths are relative to it."""
+
+    path: Path
+    content: LedgerConfig
+
+
+def load(path: Path) -> Configuration:
     """Return a `ledger.toml`.
 
     Raises:
         UsageError: it cannot be read, or says what no such file can say.
     """
     try:
-        return LedgerConfig.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        content = LedgerConfig.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
+        return Configuration(path, content)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         message = f"{path}: cannot be read ({error})"
         raise UsageError(message) from error
@@ -33,11 +43,11 @@ def load(path: Path) -> LedgerConfig:
         raise UsageError(_worded(str(path), error)) from error
 
 
-def settings(config: LedgerConfig | None, run: Mapping[str, Any], options: Mapping[str, Any]) -> Settings:
+def settings(loaded: Configuration | None, run: Mapping[str, Any], options: Mapping[str, Any]) -> Settings:
     """Return the settings of a run.
 
     Args:
-        config: the configuration file, whose `[defaults]` count least.
+        loaded: the configuration file, whose `[defaults]` count least.
         run: settings of the run's own entry in that file.
         options: settings given on the command line, null where not given.
 
@@ -45,7 +55,7 @@ def settings(config: LedgerConfig | None, run: Mapping[str, Any], options: Mappi
         UsageError: a setting does not exist, or has a value that it cannot have.
     """
     values: dict[str, Any] = {}
-    layers = (config.defaults if config else {}, run, environment(os.environ), options)
+    layers = (loaded.content.defaults if loaded else {}, run, environment(os.environ), options)
     for layer in layers:
         values.update({name: value for name, value in layer.items() if value is not None})
     for name in ("reward_key", "n_samples_per_prompt", "rollout_batch_size"):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from pipeline.cli import configuration, console
+from pipeline.cli.configuration import Configuration
 from pipeline.cli.options import SettingOptions
 from pipeline.errors import Exit, UsageError
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
     from pipeline.recomputing.job import Outcome
     from pipeline.recomputing.plan import RunPlan
-    from schemas.settings import LedgerConfig
 
 
 def recompute(
@@ -43,22 +43,20 @@ def recompute(
     from pipeline.recomputing.job import recompute as job
 
     loaded = configuration.load(config) if config is not None else None
-    given = _given(settings)
-    plans = _plans(sources, run, format, given, loaded, config)
-    target = _ledger(ledger, loaded, config)
+    given = {} if settings is None else settings.model_dump()
+    plans = (
+        _given_plans(sources, run, format, loaded, given) if sources else _configured_plans(run, format, loaded, given)
+    )
+    target = _ledger(ledger, loaded)
     with console.progress("reading dumps") as bar:
         outcome = job(plans, target, progress=bar)
     _summarise(outcome, target)
     return _exit(outcome)
 
 
-def _given(settings: SettingOptions | None) -> dict[str, Any]:
-    return {} if settings is None else settings.model_dump()
-
-
-def _ledger(ledger: Path | None, config: LedgerConfig | None, path: Path | None) -> Path:
-    if ledger is None and config is not None and path is not None and config.ledger is not None:
-        ledger = path.parent / config.ledger
+def _ledger(ledger: Path | None, loaded: Configuration | None) -> Path:
+    if ledger is None and loaded is not None and loaded.content.ledger is not None:
+        ledger = loaded.path.parent / loaded.content.ledger
     if ledger is None:
         message = 'no ledger: give --ledger DIR, or `ledger = "DIR"` in the configuration file'
         raise UsageError(message)
@@ -68,27 +66,35 @@ def _ledger(ledger: Path | None, config: LedgerConfig | None, path: Path | None)
     return ledger
 
 
-def _plans(
+def _given_plans(
     sources: Sequence[str],
     run: str | None,
     format: str | None,
+    loaded: Configuration | None,
     given: dict[str, Any],
-    config: LedgerConfig | None,
-    path: Path | None,
 ) -> list[RunPlan]:
+    """Return the one plan of the sources on the command line; the file's settings for a run of that name count."""
     from pipeline.recomputing.plan import RunPlan
 
-    if sources:
-        own = next((entry.own_settings for entry in config.runs if entry.name == run), {}) if config else {}
-        return [RunPlan(tuple(sources), configuration.settings(config, own, given), run, format)]
-    entries = [entry for entry in config.runs if run in (None, entry.name)] if config else []
-    if not entries or path is None:
+    entries = loaded.content.runs if loaded is not None else []
+    own = next((entry.own_settings for entry in entries if entry.name == run), {})
+    return [RunPlan(tuple(sources), configuration.settings(loaded, own, given), run, format)]
+
+
+def _configured_plans(
+    run: str | None, format: str | None, loaded: Configuration | None, given: dict[str, Any]
+) -> list[RunPlan]:
+    """Return a plan for every run of the configuration file, or for the one named."""
+    from pipeline.recomputing.plan import RunPlan
+
+    entries = [entry for entry in loaded.content.runs if run in (None, entry.name)] if loaded is not None else []
+    if not entries or loaded is None:
         message = "no source: give a dump directory, a dump file or a glob, or --config with [[runs]]"
         raise UsageError(message)
     return [
         RunPlan(
-            sources=tuple(_beside(path, source) for source in entry.sources),
-            settings=configuration.settings(config, entry.own_settings, given),
+            sources=tuple(_beside(loaded.path, source) for source in entry.sources),
+            settings=configuration.settings(loaded, entry.own_settings, given),
             name=entry.name,
             format=format or entry.format,
         )

@@ -50,7 +50,7 @@ def _last_step(run: str, batches: pl.DataFrame, ledger: Path) -> Iterator[str]:
     train = batches.filter(split="train")
     if train.is_empty():
         return
-    step = train["step"].max()
+    step = int(train["step"].sort()[-1])
     rows = sql(_LAST_STEP.format(run=run.replace("'", "''"), step=step), ledger)
     pooled = rows.filter(scope="batch")
     yield f"{run}, step {step}: episode reward {_number(pooled['value'])} over {pooled['count'].sum():,} rollouts"

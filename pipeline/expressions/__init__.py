@@ -1,1 +1,1 @@
-"""Pure functions that return Polars expressions: identity, rewards, groups, advantages, metrics. No input, no output."""
+"""Pure functions that return Polars expressions: identity, rewards, groups, advantages, metrics."""

@@ -1,8 +1,10 @@
 """Advantages: a reward against the other votes of its prompt group.
 
-advantage = (reward - m) / (s + EPSILON), or reward - m where the estimator does not divide, exactly 0.0 where all votes are
-equal. m is the mean of the n votes, s their unbiased deviation (n - 1). One rollout one vote, its mainstream sample's
-reward; for the row-level rule every sample votes. Source: miles, reward normalisation by rollout (PR 2498 and before).
+advantage = (reward - m) / (s + EPSILON), or reward - m where the estimator does not divide, exactly 0.0 where all votes
+are equal. m is the mean of the n votes, s their unbiased deviation (n - 1). One rollout one vote, its mainstream
+sample's reward; for the row-level rule every sample votes.
+
+Source: miles, reward normalisation by rollout.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ EPSILON = 1e-6
 
 @dataclass(frozen=True)
 class Votes:
-    """The votes of a prompt group, by the names of their columns: `name` holds a sample's vote, null where it has none."""
+    """The votes of a prompt group, by column names: `name` holds a sample's vote, null where it has none."""
 
     name: str
 
@@ -85,7 +87,7 @@ class Votes:
 
 
 def with_votes(frame: pl.LazyFrame, names: tuple[str, ...], key: str) -> pl.LazyFrame:
-    """Add for every column of votes its n, sum, min, max and sum of squared distances over `key`, for `Votes` to use."""
+    """Add for every column of votes its n, sum, min, max and sum of squares over `key`, for `Votes` to use."""
     frame = sums.with_sums(frame, names, key)
     frame = frame.with_columns(
         expression.over(key)

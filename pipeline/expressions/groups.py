@@ -41,7 +41,7 @@ def rule_value(settings: Settings) -> pl.Expr:
 
 
 def ordinal(leader: str) -> pl.Expr:
-    """Return the 0-based ordinal of a group in its batch by first row, from the position of the group's first sample."""
+    """Return the 0-based ordinal of a group in its batch by first row, from the position of its first sample."""
     return pl.col(leader).rank("dense").over("batch").cast(pl.Int64) - 1
 
 

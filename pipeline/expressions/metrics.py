@@ -33,7 +33,7 @@ class Metric:
         return tuple(scope for scope in ("batch", "adapter") if getattr(self, scope) is not None)
 
     def value(self, scope: str) -> pl.Expr:
-        """Return the metric's value. With nothing to average: 0.0 for a batch, as trainers log it, null for an adapter."""
+        """Return the metric's value; with nothing to average 0.0 for a batch, as trainers log it, else null."""
         column = getattr(self, scope)
         if self.is_count:
             return pl.col(column)

@@ -6,8 +6,9 @@ split on two grids that are the same for the whole key: with 2^e <= max|x| < 2^(
     coarse = round(x * 2^-e * 2^(51-b)),  fine = round((x * 2^-e - coarse * 2^(b-51)) * 2^(102-2b))
 
 are whole numbers of at most 52-b bits, so that adding n of either is exact in any order. The sum of x is
-(sum(coarse) + sum(fine) * 2^(b-51)) * 2^(b-51) * 2^e, off by at most n * 2^(2b-103) * 2^e: for 8,192 summands about 2^-64 of the
-largest one, which is finer than adding them in float64. Scaling by 2^e also keeps finite values from overflowing.
+(sum(coarse) + sum(fine) * 2^(b-51)) * 2^(b-51) * 2^e, off by at most n * 2^(2b-103) * 2^e: for 8,192 summands about
+2^-60 of the largest one, which is finer than adding them in float64.
+Scaling by 2^e also keeps finite values from overflowing.
 
 The idea is that of reproducible summation (Demmel and Nguyen, "Fast Reproducible Floating-Point Summation", 2013).
 """
@@ -61,7 +62,7 @@ def combined(coarse_sum: pl.Expr, fine_sum: pl.Expr, bits: pl.Expr) -> pl.Expr:
 
 
 def with_sums(frame: pl.LazyFrame, columns: tuple[str, ...], key: str) -> pl.LazyFrame:
-    """Add, for every column c, `c_n` (non-null values), `c_exp` and `c_sum`, such that the sum over `key` is c_sum * 2^c_exp.
+    """Add, for every column c, `c_n` (non-null values), `c_exp` and `c_sum`: the sum over `key` is c_sum * 2^c_exp.
 
     Shapes: one value a row, equal within `key`. Nulls take no part. A key with nothing to add has n = 0 and sum 0.
     """

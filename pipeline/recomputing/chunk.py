@@ -29,7 +29,7 @@ _WORDS = {
     "raw_reward_partial": "there for some samples and missing for others; the first sample decides for all",
     "group_mixes_adapters": "a block of the batch holds several adapters; each is a prompt group of its own",
     "unknown_status": "expected pending, completed, truncated, aborted or failed; it counts as none of them",
-    "siblings_differ": "siblings have different rewards, and sibling_rewards is shared; use mainstream, or correct the dump",
+    "siblings_differ": "siblings differ, and sibling_rewards is shared; use mainstream, or correct the dump",
 }
 _FIELDS = {
     "raw_reward_partial": "metadata.raw_reward",
@@ -95,8 +95,9 @@ def _settings_findings(chunk: Chunk) -> list[Finding]:
         return []
     first = chunk.batches[0]
     message = (
-        f"advantage_estimator: no known trainer has {settings.advantage_estimator}; advantages are the rewards as they are. "
-        "Expected grpo, gspo, reinforce_plus_plus_baseline or another estimator's name"
+        f"advantage_estimator: no known trainer has {settings.advantage_estimator}; "
+        "advantages are the rewards as they are. Expected grpo, gspo, reinforce_plus_plus_baseline "
+        "or the name of another estimator"
     )
     place = {"source": first.source, "run": first.run, "split": first.split, "step": first.step}
     return [Finding(code="unknown_estimator", message=message, value=settings.advantage_estimator, **place)]

@@ -180,11 +180,11 @@ def _duplicates(work: _Work) -> list[Finding]:
     """Return a finding for every source of a batch that several sources claim; none of them is taken."""
     found = []
     for (run, split, step), sources in work.claims.items():
-        if step is None or len(sources) < 2:
+        if step is None or len(sources) == 1:
             continue
         for source in sources:
             others = ", ".join(other for other in sources if other != source) or "itself, twice"
-            message = f"{split} step {step} of run {run} is also claimed by {others}; remove one, or give them runs of their own"
+            message = f"{split} step {step} of run {run} is also claimed by {others}; remove one, or name another run"
             found.append(
                 Finding(
                     code="duplicate_batch",

@@ -1,4 +1,4 @@
-"""A new generation from the last one and what was read: replace, keep, or mark stale. Nothing is lost, nothing doubled."""
+"""A new generation from the last one and what was read: replace, keep, or mark stale; nothing lost, nothing doubled."""
 
 from __future__ import annotations
 

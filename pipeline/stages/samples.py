@@ -18,8 +18,8 @@ ROLLOUT_VOTE, ROW_VOTE = "rollout_vote", "row_vote"
 def identified(samples: pl.LazyFrame, settings: Settings) -> pl.LazyFrame:
     """Add identity, reward, trainable tokens and prompt group to canonical samples.
 
-    Also adds the columns `position`, `batch`, `adapter`, `group`, `rollout`, `episode` and `bucket`: each the position of the
-    first sample of that key (see `keys.leader`).
+    Also adds the columns `position`, `batch`, `adapter`, `group`, `rollout`, `episode` and `bucket`: each the position
+    of the first sample of that key (see `keys.leader`).
     """
     return (
         samples.sort(*keys.BATCH, "row")
@@ -89,7 +89,7 @@ def with_advantages(frame: pl.LazyFrame, settings: Settings) -> pl.LazyFrame:
 def with_episode_rewards(frame: pl.LazyFrame) -> pl.LazyFrame:
     """Add the mean raw reward of every episode rollout, of every merged bucket, and the rollout's of the normalisation.
 
-    `episode_reward` and `bucket_reward` stand on the first sample of their key only, so that a mean over them counts each once.
+    `episode_reward` and `bucket_reward` stand on the first sample of their key only: a mean over them counts each once.
     """
     frame = frame.with_columns(in_episode="raw_reward", in_bucket="raw_reward", in_rollout="raw_reward")
     for column, key in (("in_episode", "episode"), ("in_bucket", "bucket"), ("in_rollout", "rollout")):

@@ -257,7 +257,10 @@ def test_a_signal_ends_with_its_code_and_leaves_what_was_published(
 
 
 def test_help_does_not_load_the_engines() -> None:
-    program = "import sys\nfrom pipeline.cli.app import run\nrun(['--help'])\nprint([m for m in sys.modules if m in ('polars', 'duckdb', 'rich.progress')], file=sys.stderr)"
+    program = (
+        "import sys\nfrom pipeline.cli.app import run\nrun(['--help'])\n"
+        "print([m for m in sys.modules if m in ('polars', 'duckdb', 'rich.progress')], file=sys.stderr)"
+    )
 
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
 

@@ -35,7 +35,10 @@ def run(source: Path, ledger: Path, **settings: Any) -> Any:
 
 
 def steps(ledger: Path) -> dict[int, tuple[str, float]]:
-    question = "SELECT step, state, value FROM batches JOIN metrics USING (run, split, step) WHERE metric = 'episode_raw_reward' AND scope = 'batch'"
+    question = """
+        SELECT step, state, value FROM batches JOIN metrics USING (run, split, step)
+        WHERE metric = 'episode_raw_reward' AND scope = 'batch'
+    """
     return {step: (state, value) for step, state, value in pipeline.sql(question, ledger).iter_rows()}
 
 
@@ -45,7 +48,8 @@ def test_relations_have_the_columns_types_and_comments_of_the_schemas(tmp_path: 
     with duckdb.connect(str(tmp_path / "l" / "ledger.duckdb"), read_only=True) as connection:
         for table in PUBLISHED:
             rows = connection.execute(
-                "SELECT column_name, data_type, comment FROM duckdb_columns() WHERE table_name = ? ORDER BY column_index",
+                "SELECT column_name, data_type, comment FROM duckdb_columns() "
+                "WHERE table_name = ? ORDER BY column_index",
                 [table.relation],
             ).fetchall()
             assert rows == sql_columns(table)
@@ -177,7 +181,8 @@ def test_a_failure_on_the_way_leaves_the_published_state(
 
 def test_a_second_writer_is_told_who_holds_the_ledger(tmp_path: Path) -> None:
     program = (
-        "import sys\nfrom pathlib import Path\nfrom pipeline.store import lock\nfrom pipeline.store.layout import Layout\n"
+        "import sys\nfrom pathlib import Path\nfrom pipeline.store import lock\n"
+        "from pipeline.store.layout import Layout\n"
         f"with lock.writing(Layout(Path({str(tmp_path)!r}))):\n    print('held', flush=True)\n    sys.stdin.read()"
     )
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}

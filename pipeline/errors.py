@@ -43,6 +43,12 @@ class LockedError(LedgerError):
     exit = Exit.LOCKED
 
 
+class StorageError(LedgerError):
+    """The ledger cannot be written: a full disk, a missing permission. What was published stays."""
+
+    exit = Exit.BUG
+
+
 class SourceError(Exception):
     """One source file cannot be read. It becomes a finding; it does not end the command.
 

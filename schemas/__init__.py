@@ -17,6 +17,7 @@ from schemas.tables import (
     PromptGroupRow,
     RolloutRow,
     SampleRow,
+    SourceRow,
 )
 
 __all__ = [
@@ -38,5 +39,6 @@ __all__ = [
     "SampleRecord",
     "SampleRow",
     "Settings",
+    "SourceRow",
     "Table",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, NamedTuple, Protocol, Self, runtime_checkable
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -23,6 +24,8 @@ class Totalled(Protocol):
 
     def __len__(self) -> int: ...
 
+    def __iter__(self) -> Iterator[int | float]: ...
+
     def total(self) -> int | float:
         """Return the exact sum."""
         ...
@@ -37,7 +40,9 @@ def summarise_mask(value: object) -> MaskSummary | None:
     if value is None or isinstance(value, MaskSummary):
         return value
     if isinstance(value, Totalled):
-        return MaskSummary(len(value), _whole(value.total()))
+        # A total alone would not show that -1 and 2 are in it; only what is not plain 0 and 1 is looked at one by one.
+        is_binary = getattr(value, "is_binary", bool)()
+        return MaskSummary(len(value), int(value.total()) if is_binary else sum(_whole(entry) for entry in value))
     if isinstance(value, (list, tuple)):
         return MaskSummary(len(value), sum(_whole(entry) for entry in value))
     raise PydanticCustomError("mask_type", "a loss mask should be a list of 0 and 1")

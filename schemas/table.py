@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 """Raised when a published column changes its meaning, its name or its type."""
 
+CANONICAL_VERSION = 1
+"""Raised when canonical samples are read differently: what was read before is then read again."""
+
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 MAX_TOKENS = 2**40
 """Lengths from here on are refused: sums over MAX_ROWS_IN_BATCH samples stay within 64 bits below it."""

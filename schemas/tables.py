@@ -44,7 +44,30 @@ class BatchRow(Table):
         description="ok, or stale: a newer dump of this step was refused and these are the figures before it"
     )
     settings: str = Field(description="settings that the batch was computed with, JSON")
+    versions: str = Field(description="versions of schema, canonical samples and metrics that computed it, JSON")
     published_at: Timestamp = Field(description="when these figures were published, UTC")
+
+
+class SourceRow(Table):
+    """One source file, and what is known of it."""
+
+    relation: ClassVar[str] = "sources"
+    grain: ClassVar[tuple[str, ...]] = ("run", "source")
+
+    run: str = Field(description="training run")
+    source: str = Field(description="file")
+    state: str = Field(
+        description="taken, partial (only a range of steps was taken), refused, pending (being written), vanished (its "
+        "batches are kept)"
+    )
+    reason: str = Field(description="why it is in that state: new, changed, renamed, ...")
+    batches: Int64 = Field(description="batches that were read from it, refused ones included")
+    size: Int64 = Field(description="bytes, when it was looked at")
+    modified_ns: Int64 = Field(description="time of its last change, nanoseconds since 1970, when it was looked at")
+    digest: str | None = Field(description="BLAKE2 digest of its content, where it was read")
+    versions: str | None = Field(description="versions of the code that read it, JSON")
+    settings: str | None = Field(description="settings that it was last accounted for with, JSON")
+    seen_at: Timestamp = Field(description="when it came into that state, UTC")
 
 
 class SampleRow(Table):
@@ -200,5 +223,6 @@ PUBLISHED: tuple[type[Table], ...] = (
     AdapterRow,
     MetricRow,
     FindingRow,
+    SourceRow,
 )
 """The published relations, in the order of the documentation."""

@@ -42,7 +42,15 @@ def test_help_comes_at_once(installed: Path, tmp_path: Path) -> None:
 
 def test_the_example_is_recomputed(installed: Path, tmp_path: Path) -> None:
     source = ROOT / "examples" / "three-adapters"
-    command = [str(installed / "rollout-ledger"), "recompute", str(source), "--ledger", str(tmp_path / "ledger")]
+    command = [
+        str(installed / "rollout-ledger"),
+        "recompute",
+        "--still",
+        "0",
+        str(source),
+        "--ledger",
+        str(tmp_path / "ledger"),
+    ]
 
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
 

@@ -30,7 +30,20 @@ def recomputed(name: str, ledger: Path, *options: str) -> dict[str, Any]:
     chosen = [
         part for key, value in expected["settings"].items() for part in (f"--{key.replace('_', '-')}", str(value))
     ]
-    code = run(["recompute", str(FIXTURES / RUNS[name]), "--ledger", str(ledger), "--run", name, *chosen, *options])
+    code = run(
+        [
+            "recompute",
+            "--still",
+            "0",
+            str(FIXTURES / RUNS[name]),
+            "--ledger",
+            str(ledger),
+            "--run",
+            name,
+            *chosen,
+            *options,
+        ]
+    )
     assert code == 0
     return expected
 
@@ -99,7 +112,7 @@ def test_adapters(name: str, tmp_path: Path) -> None:
 
 
 def test_of_damaged_dumps_the_readable_are_published_and_the_others_named(tmp_path: Path) -> None:
-    code = run(["recompute", str(PARTIAL), "--ledger", str(tmp_path)])
+    code = run(["recompute", "--still", "0", str(PARTIAL), "--ledger", str(tmp_path)])
 
     published = pipeline.sql("SELECT source FROM batches", tmp_path)["source"]
     findings = pipeline.sql("SELECT source, code FROM findings", tmp_path)
@@ -119,7 +132,7 @@ def test_trailing_junk_does_no_harm(tmp_path: Path) -> None:
     dump = tmp_path / "0.pt"
     dump.write_bytes((PARTIAL / "rollout_data" / "4.pt").read_bytes())
 
-    code = run(["recompute", str(dump), "--ledger", str(tmp_path / "ledger")])
+    code = run(["recompute", "--still", "0", str(dump), "--ledger", str(tmp_path / "ledger")])
 
     assert code == 0
     assert pipeline.sql("SELECT samples FROM batches", tmp_path / "ledger").item() == 16
@@ -128,8 +141,8 @@ def test_trailing_junk_does_no_harm(tmp_path: Path) -> None:
 def test_a_resumed_run_replaces_its_steps(tmp_path: Path) -> None:
     for folder in ("before", "after_resume"):
         source = str(FIXTURES / "miles" / "rerun" / folder)
-        assert run(["recompute", source, "--run", "rerun", "--ledger", str(tmp_path / "both")]) == 0
-    run(["recompute", source, "--run", "rerun", "--ledger", str(tmp_path / "later")])
+        assert run(["recompute", "--still", "0", source, "--run", "rerun", "--ledger", str(tmp_path / "both")]) == 0
+    run(["recompute", "--still", "0", source, "--run", "rerun", "--ledger", str(tmp_path / "later")])
 
     question = "SELECT * EXCLUDE (prompt_group) FROM samples ORDER BY run, split, step, row"
     assert pipeline.sql(question, tmp_path / "both").equals(pipeline.sql(question, tmp_path / "later"))

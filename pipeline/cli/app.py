@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from cyclopts import App, CycloptsError
 
 from pipeline import __version__
-from pipeline.cli import console
+from pipeline.cli import console, signals
+from pipeline.cli.gc import gc
 from pipeline.cli.recompute import recompute
 from pipeline.cli.sql import sql
 from pipeline.cli.status import status
@@ -18,7 +19,6 @@ from pipeline.errors import Exit, LedgerError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import FrameType
 
 app = App(
     name="rollout-ledger",
@@ -26,12 +26,8 @@ app = App(
     version=__version__,
     help_format="plaintext",
 )
-for verb in (recompute, sql, status):
+for verb in (recompute, sql, status, gc):
     app.command(verb)
-
-
-class _Terminated(BaseException):
-    """SIGTERM has come."""
 
 
 def run(arguments: Sequence[str] | None = None) -> int:  # noqa: PLR0911 -- one way out for each exit code
@@ -48,9 +44,9 @@ def run(arguments: Sequence[str] | None = None) -> int:  # noqa: PLR0911 -- one 
     except KeyboardInterrupt:
         console.say("interrupted; what was published before stays as it was")
         return Exit.INTERRUPTED
-    except _Terminated:
-        console.say("terminated; what was published before stays as it was")
-        return Exit.TERMINATED
+    except signals.Ended as end:
+        console.say("ended by a signal; what was published before stays as it was")
+        return end.code
     except BrokenPipeError:
         sys.stderr.close()
         return Exit.DONE
@@ -62,9 +58,5 @@ def run(arguments: Sequence[str] | None = None) -> int:  # noqa: PLR0911 -- one 
 
 def main() -> None:
     """Run the command as a program."""
-    signal.signal(signal.SIGTERM, _terminate)
+    signal.signal(signal.SIGTERM, signals.end_at_once)
     sys.exit(run())
-
-
-def _terminate(_signal: int, _frame: FrameType | None) -> None:
-    raise _Terminated

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import glob
+import time
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from pipeline.cli import configuration, console
+from pipeline.cli import configuration, console, signals, telling
 from pipeline.cli.configuration import Configuration
 from pipeline.cli.options import SettingOptions
+from pipeline.cli.telling import LogFormat
 from pipeline.errors import Exit, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pipeline.recomputing.job import Outcome
+    from pipeline.recomputing.options import Options
+    from pipeline.recomputing.outcome import Outcome
     from pipeline.recomputing.plan import RunPlan
 
 
@@ -29,8 +34,21 @@ def recompute(
     config: Path | None = None,
     format: str | None = None,
     settings: Annotated[SettingOptions | None, Parameter(name="*")] = None,
+    first: Annotated[int | None, Parameter(name="--from")] = None,
+    last: Annotated[int | None, Parameter(name="--to")] = None,
+    since: str | None = None,
+    split: Literal["train", "eval"] | None = None,
+    force: Annotated[bool, Parameter(negative=())] = False,
+    verify: Annotated[bool, Parameter(negative=())] = False,
+    dry_run: Annotated[bool, Parameter(negative=())] = False,
+    still: float = 10.0,
+    keep: int = 3,
+    keep_for: float = 3600.0,
+    summary: Path | None = None,
+    metrics_textfile: Path | None = None,
+    log_format: LogFormat = "text",
 ) -> int:
-    """Recompute the reward accounting of dumps and publish it in a ledger.
+    """Recompute the reward accounting of dumps and publish it in a ledger; only what is new is done.
 
     Args:
         sources: dump directories, dump files or globs. Without any: the runs of the configuration file.
@@ -39,19 +57,75 @@ def recompute(
         config: a ledger.toml; options and environment count over it.
         format: format of all sources: pt, jsonl, parquet or ipc; by default found by content.
         settings: how rewards become advantages.
+        first: first step to look at.
+        last: last step to look at.
+        since: only files changed since: a time such as 2026-08-21T12:00, or an age such as 90m, 12h, 7d.
+        split: only train or only evaluation batches.
+        force: read everything again that is selected.
+        verify: compare the content of files that look unchanged, by digest.
+        dry_run: print what would be done and why, and do nothing.
+        still: seconds that a file must not have changed to be taken; 0 for directories that nobody writes into.
+        keep: older publications whose files are kept, the newest included.
+        keep_for: seconds that a publication is kept after it was replaced.
+        summary: file to write what was done to, as JSON.
+        metrics_textfile: file to write metrics to, for Prometheus' textfile collector.
+        log_format: text for people, json for machines: one event a line, on stderr.
     """
-    from pipeline.recomputing.job import recompute as job
+    from pipeline.recomputing.options import Options, Selection
+    from pipeline.store.publication import Retention
 
     loaded = configuration.load(config) if config is not None else None
     given = {} if settings is None else settings.model_dump()
     plans = (
         _given_plans(sources, run, format, loaded, given) if sources else _configured_plans(run, format, loaded, given)
     )
+    if still < 0 or keep < 1 or keep_for < 0:
+        message = "--still and --keep-for should be 0 or more, --keep 1 or more"
+        raise UsageError(message)
     target = _ledger(ledger, loaded)
-    with console.progress("reading dumps") as bar:
-        outcome = job(plans, target, progress=bar)
-    _summarise(outcome, target)
-    return _exit(outcome)
+    options = Options(
+        selection=Selection(first, last, split, since_ns(since, time.time_ns()) if since is not None else None),
+        force=force,
+        verify=verify,
+        still_seconds=still,
+        retention=Retention(keep, keep_for),
+    )
+    if dry_run:
+        return _preview(plans, target, options)
+    return _work(plans, target, options, log_format, summary, metrics_textfile)
+
+
+def _preview(plans: list[RunPlan], ledger: Path, options: Options) -> int:
+    from pipeline.cli.output import render
+    from pipeline.recomputing.preview import preview
+
+    console.answer(render(preview(plans, ledger, options), "table"))
+    return Exit.DONE
+
+
+def _work(
+    plans: list[RunPlan],
+    ledger: Path,
+    options: Options,
+    log_format: LogFormat,
+    *files: Path | None,
+) -> int:
+    from pipeline.recomputing.job import recompute as job
+
+    start = time.perf_counter()
+    with signals.orderly() as stop, console.progress("reading dumps") as bar:
+        outcome = job(plans, ledger, replace(options, stop=stop.requested, progress=bar))
+    code = _exit(outcome) if stop.code is None else stop.code
+    told = telling.facts(outcome, ledger, time.perf_counter() - start, code)
+    telling.tell(outcome, told, ledger, log_format)
+    summary, textfile = files
+    if summary is not None:
+        telling.write_summary(summary, told)
+    if textfile is not None:
+        from pipeline.audit.status import status
+
+        telling.write_textfile(textfile, told, status(ledger))
+    return code
 
 
 def _ledger(ledger: Path | None, loaded: Configuration | None) -> Path:
@@ -111,13 +185,24 @@ def _beside(path: Path, source: str) -> str:
 
 
 def _exit(outcome: Outcome) -> int:
-    if outcome.accepted.height == 0:
+    if outcome.used_nothing:
         return Exit.NO_INPUT
     return Exit.REFUSED if outcome.refused or outcome.failed_runs else Exit.DONE
 
 
-def _summarise(outcome: Outcome, ledger: Path) -> None:
-    from pipeline.cli import summary
+_AGES = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
-    for line in summary.lines(outcome, ledger):
-        console.say(line)
+
+def since_ns(text: str, now_ns: int) -> int:
+    """Return a time in nanoseconds since 1970 from a time or an age.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    try:
+        if text[-1:] in _AGES and text[:-1].isdecimal():
+            return now_ns - int(text[:-1]) * _AGES[text[-1]] * 10**9
+        return int(datetime.fromisoformat(text).timestamp() * 10**9)
+    except (ValueError, OverflowError) as error:
+        message = f"--since {text}: expected a time such as 2026-08-21T12:00, or an age such as 90m, 12h, 7d"
+        raise UsageError(message) from error

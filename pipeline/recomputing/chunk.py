@@ -31,6 +31,8 @@ _WORDS = {
     "unknown_status": "expected pending, completed, truncated, aborted or failed; it counts as none of them",
     "siblings_differ": "siblings differ, and sibling_rewards is shared; use mainstream, or correct the dump",
 }
+ACCOUNTING_CODES = tuple(_WORDS)
+"""Codes of findings that the accounting makes; those of reading a file stand as long as the file is not read again."""
 _FIELDS = {
     "raw_reward_partial": "metadata.raw_reward",
     "group_mixes_adapters": "adapter",
@@ -64,12 +66,16 @@ class Computed:
 def compute(chunk: Chunk) -> Computed:
     """Return every table of a chunk."""
     samples = pl.concat([batch.samples for batch in chunk.batches]) if chunk.batches else empty_frame(CanonicalSample)
-    batches = _canonical_batches(chunk.batches)
-    accounts = account(samples.lazy(), batches.lazy(), chunk.settings)
+    return compute_frames(samples, _canonical_batches(chunk.batches), chunk.settings, chunk.engine)
+
+
+def compute_frames(samples: pl.DataFrame, batches: pl.DataFrame, settings: Settings, engine: Engine) -> Computed:
+    """Return every table of some whole batches, given as canonical samples and batches."""
+    accounts = account(samples.lazy(), batches.lazy(), settings)
     frames = [getattr(accounts, name) for name in _RELATIONS]
-    *collected, noticed = pl.collect_all([*frames, accounts.findings], engine=chunk.engine)
+    *collected, noticed = pl.collect_all([*frames, accounts.findings], engine=engine)
     tables = dict(zip(_RELATIONS, collected, strict=True))
-    findings = [*_worded(noticed, batches), *_settings_findings(chunk)]
+    findings = _worded(noticed, batches)
     return Computed(_without_refused(tables, findings), findings)
 
 
@@ -87,20 +93,6 @@ def _worded(noticed: pl.DataFrame, batches: pl.DataFrame) -> list[Finding]:
         Finding(**row, message=f"{_FIELDS[row['code']]}: {_WORDS[row['code']]}", field=_FIELDS[row["code"]])
         for row in placed.iter_rows(named=True)
     ]
-
-
-def _settings_findings(chunk: Chunk) -> list[Finding]:
-    settings = chunk.settings
-    if settings.known_estimator or not chunk.batches:
-        return []
-    first = chunk.batches[0]
-    message = (
-        f"advantage_estimator: no known trainer has {settings.advantage_estimator}; "
-        "advantages are the rewards as they are. Expected grpo, gspo, reinforce_plus_plus_baseline "
-        "or the name of another estimator"
-    )
-    place = {"source": first.source, "run": first.run, "split": first.split, "step": first.step}
-    return [Finding(code="unknown_estimator", message=message, value=settings.advantage_estimator, **place)]
 
 
 def _without_refused(tables: dict[str, pl.DataFrame], findings: Sequence[Finding]) -> dict[str, pl.DataFrame]:

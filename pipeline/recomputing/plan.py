@@ -9,6 +9,7 @@ from pipeline.errors import NoInputError
 from pipeline.sources.discovery import Discovered, discover
 
 if TYPE_CHECKING:
+    from pipeline.sources.discovery import Looks
     from schemas.settings import Settings
 
 
@@ -28,8 +29,11 @@ class RunPlan:
     name: str | None = None
     format: str | None = None
 
-    def discover(self) -> Discovered:
+    def discover(self, looks: Looks | None = None) -> Discovered:
         """Return the files of all sources, each file once.
+
+        Args:
+            looks: how known files looked (see `sources.discovery.discover`).
 
         Raises:
             NoInputError: a source does not exist, or none has a file.
@@ -37,11 +41,13 @@ class RunPlan:
         found = Discovered()
         seen: set[str] = set()
         for source in self.sources:
-            part = discover(source, self.name, self.format)
+            part = discover(source, self.name, self.format, looks)
             found.files += [file for file in part.files if file.name not in seen]
+            found.unchanged += part.unchanged
             found.findings += part.findings
+            found.directories |= part.directories
             seen.update(file.name for file in part.files)
-        if not found.files and not found.findings:
+        if not found.files and not found.findings and not found.unchanged:
             message = (
                 f"{', '.join(self.sources)}: no rollout dumps (N.pt, eval_N.pt, *.jsonl, *.parquet, *.arrow) there"
             )

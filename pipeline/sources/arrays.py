@@ -116,7 +116,7 @@ class DType:
 
     __slots__ = ("big", "element")
 
-    def __init__(self, element: Element, big: bool = False) -> None:
+    def __init__(self, element: Element, *, big: bool = False) -> None:
         self.element = element
         self.big = big
 
@@ -129,17 +129,17 @@ class Storage(NamedTuple):
     """A torch storage: what its elements are, how many, and where (None: not in this archive)."""
 
     element: Element
-    count: int
+    length: int
     data: RawData | None
     big: bool
 
 
-def decode_elements(raw: bytes, element: Element, big: bool) -> Sequence[Number]:
+def decode_elements(raw: bytes, element: Element, *, big: bool) -> Sequence[Number]:
     """Decode contiguous elements; raise `PickleError` for elements that are not plain numbers."""
     if element.code == "?":
         return [value != 0 for value in raw]
     if element.code == "bf16":
-        return _decode_bfloat16(raw, big)
+        return _decode_bfloat16(raw, big=big)
     if element.code == "e":
         return struct.unpack(f"{'>' if big else '<'}{len(raw) // 2}e", raw)
     if not element.code:
@@ -150,7 +150,7 @@ def decode_elements(raw: bytes, element: Element, big: bool) -> Sequence[Number]
     return values
 
 
-def _decode_bfloat16(raw: bytes, big: bool) -> Sequence[float]:
+def _decode_bfloat16(raw: bytes, *, big: bool) -> Sequence[float]:
     # A bfloat16 is the upper half of a float32.
     wide = bytearray(2 * len(raw))
     wide[2::4], wide[3::4] = (raw[1::2], raw[0::2]) if big else (raw[0::2], raw[1::2])
@@ -244,7 +244,7 @@ class ArrayValue:
             raise PickleError("an array beyond what is read at once", 0)
         if self._data is None:
             raise PickleError("the elements of the array are not in this file", 0)
-        values = decode_elements(self._data.read(low * width, high * width), self._element, self._big)
+        values = decode_elements(self._data.read(low * width, high * width), self._element, big=self._big)
         if self._strides == c_strides(self.shape):
             return values
         return self._gather(values, low)

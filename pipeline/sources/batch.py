@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pipeline.sources.stamps import Stamp
 from schemas.canonical import CanonicalSample
 from schemas.frames import empty_frame
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 class SourceFile:
     """One file to read, and what is known of it before it is opened.
 
-    `split` and `step` are what the file's name says, null where it says nothing.
+    `split` and `step` are what the file's name says, null where it says nothing; `stamp` is how it looked when
+    it was found.
     """
 
     path: Path
@@ -28,6 +30,7 @@ class SourceFile:
     split: str | None = None
     step: int | None = None
     format: str | None = None
+    stamp: Stamp | None = None
 
     @property
     def name(self) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from pipeline.sources.column_types import struct_fields
-from pipeline.sources.values import Reward, classify, number
+from pipeline.sources.column_types import METADATA, is_text, struct_fields
+from pipeline.sources.json_text import parse
+from pipeline.sources.values import MAX_TEXT, Reward, classify
 from schemas.canonical import OBJECT_STATE, RewardPart
 from schemas.frames import polars_type
 
@@ -20,7 +20,6 @@ JSON_TEXT = "reward_json"
 
 _PARTS = pl.List(polars_type(RewardPart))
 _REWARD = pl.Struct({"value": pl.Float64(), "state": pl.String(), "parts": _PARTS})
-_RAW = pl.Struct({"present": pl.Boolean(), "value": pl.Float64(), "state": pl.String()})
 
 
 def canonical(types: Types) -> dict[str, pl.Expr]:
@@ -52,7 +51,7 @@ def _reward(types: Types) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
 
 
 def _raw_reward(types: Types) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
-    """Return (present, value, state): of the column raw_reward, of metadata.raw_reward, present where it is not null."""
+    """Return (present, value, state) of the column raw_reward or of metadata.raw_reward, present where not null."""
     value, state = _missing()
     present = pl.lit(value=False)
     if "raw_reward" in types:
@@ -65,17 +64,17 @@ def _raw_reward(types: Types) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
         own_value, own_state = _number(column, fields["raw_reward"])
         value, state = own.then(own_value).otherwise(value), own.then(own_state).otherwise(state)
         present = present | column.is_not_null()
-    if isinstance(types.get("metadata"), pl.String):
-        parsed = pl.col("metadata").map_batches(_raw_of_text, return_dtype=_RAW, is_elementwise=True)
-        own = pl.when(parsed.struct.field("present"))
-        value, state = (
-            own.then(parsed.struct.field("value")).otherwise(value),
-            own.then(parsed.struct.field("state")).otherwise(state),
+    if is_text(types.get("metadata")):
+        own_value, own_state, own_present = (
+            pl.col(METADATA).struct.field(name) for name in ("raw_value", "raw_state", "has_raw_reward")
         )
-        present = present | parsed.struct.field("present")
+        own = pl.when(own_present)
+        value, state = own.then(own_value).otherwise(value), own.then(own_state).otherwise(state)
+        present = present | own_present
     if isinstance(types.get("has_raw_reward"), pl.Boolean):
         present = pl.coalesce("has_raw_reward", present)
-    return present, value, state
+    # A dictionary is no number here: reward_key is not applied to raw rewards.
+    return present, value, pl.when(state == OBJECT_STATE).then(pl.lit("other")).otherwise(state)
 
 
 def _missing() -> tuple[pl.Expr, pl.Expr]:
@@ -94,8 +93,9 @@ def _number(column: pl.Expr, dtype: pl.DataType) -> tuple[pl.Expr, pl.Expr]:
         return pl.lit(None, pl.Float64), absent.otherwise(pl.lit("other"))
     number = column.cast(pl.Float64)
     state = absent.when(number.is_nan()).then(pl.lit("nan")).when(number.is_infinite()).then(pl.lit("inf"))
-    # See values.number for the 0.0.
-    return pl.when(number.is_finite()).then(number + 0.0), state.otherwise(pl.lit("ok"))
+    # -0.0 becomes 0.0, as everywhere (see values.number). Adding 0.0 would not do it: the engine leaves that out.
+    finite = pl.when(number == 0).then(pl.lit(0.0)).when(number.is_finite()).then(number)
+    return finite, state.otherwise(pl.lit("ok"))
 
 
 def _parts(dtype: pl.DataType | None) -> pl.Expr:
@@ -111,7 +111,7 @@ def _part(name: str, dtype: pl.DataType) -> pl.Expr:
     column = pl.col("reward").struct.field(name)
     value, state = _number(column, dtype)
     state = pl.when(state == OBJECT_STATE).then(pl.lit("other")).otherwise(state)
-    text = column.str.slice(0, 200) if isinstance(dtype, pl.String) else pl.lit(None, pl.String)
+    text = column.cast(pl.String).str.slice(0, MAX_TEXT) if is_text(dtype) else pl.lit(None, pl.String)
     entry = pl.struct(key=pl.lit(name), value=value, state=state, text=text)
     return pl.when(column.is_not_null()).then(entry)
 
@@ -124,20 +124,6 @@ def _classify_text(text: str | None) -> dict[str, Any] | None:
     if text is None:
         return None
     try:
-        return classify(json.loads(text))._asdict()
+        return classify(parse(text))._asdict()
     except (ValueError, RecursionError):
         return Reward(None, "other")._asdict()
-
-
-def _raw_of_text(texts: pl.Series) -> pl.Series:
-    return pl.Series(texts.name, [_raw_of(text) for text in texts], dtype=_RAW)
-
-
-def _raw_of(text: str | None) -> dict[str, Any]:
-    try:
-        metadata = json.loads(text) if text is not None else None
-    except (ValueError, RecursionError):
-        metadata = None
-    present = isinstance(metadata, dict) and "raw_reward" in metadata
-    value, state = number(metadata["raw_reward"]) if present and metadata is not None else (None, "missing")
-    return {"present": present, "value": value, "state": state}

@@ -5,10 +5,12 @@ A row that is not certainly right is left to `SampleRecord`, which words what is
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from pipeline.sources.json_text import parse
+from pipeline.sources.values import number, readable
 from schemas.table import MAX_TOKENS
 
 if TYPE_CHECKING:
@@ -24,6 +26,18 @@ _TOKENS = ("response_length", "trainable_tokens")
 _TEXT = ("run", "status", "adapter_name")
 _FLAGS = ("remove_sample", "has_raw_reward")
 _INT64_LIMIT = 2.0**63
+_TEXTS = (pl.String, pl.Categorical, pl.Enum)
+METADATA = "__metadata"
+"""Column of what metadata given as JSON text says."""
+_METADATA_TYPE = pl.Struct(
+    {
+        "is_valid": pl.Boolean(),
+        "registration_id": pl.String(),
+        "has_raw_reward": pl.Boolean(),
+        "raw_value": pl.Float64(),
+        "raw_state": pl.String(),
+    }
+)
 
 
 def keys(types: Types, default: BatchKey) -> dict[str, pl.Expr]:
@@ -34,6 +48,14 @@ def keys(types: Types, default: BatchKey) -> dict[str, pl.Expr]:
         "__split": pl.when(split.is_in(["train", "eval"])).then(split).otherwise(pl.lit(default.split)),
         "__step": pl.coalesce(_whole(types, "step"), pl.lit(default.step, pl.Int64)),
     }
+
+
+def parsed(types: Types) -> dict[str, pl.Expr]:
+    """Return what JSON text has to be parsed for, once, before the checks."""
+    if not is_text(types.get("metadata")):
+        return {}
+    text = pl.col("metadata").cast(pl.String)
+    return {METADATA: text.map_batches(_read_metadata, return_dtype=_METADATA_TYPE, is_elementwise=True)}
 
 
 def checked(types: Types) -> dict[str, pl.Expr]:
@@ -108,8 +130,7 @@ def _text(types: Types, name: str) -> pl.Expr:
 
 
 def _text_of(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
-    is_text = isinstance(dtype, (pl.String, pl.Categorical, pl.Enum))
-    return column.cast(pl.String) if is_text else _NULL.cast(pl.String)
+    return column.cast(pl.String) if is_text(dtype) else _NULL.cast(pl.String)
 
 
 def _flag(types: Types, name: str) -> pl.Expr:
@@ -142,7 +163,7 @@ def _mask(types: Types) -> tuple[pl.Expr, pl.Expr]:
     dtype = types.get("loss_mask")
     if not isinstance(dtype, (pl.List, pl.Array)):
         return _NULL.cast(pl.Int64), _NULL.cast(pl.Int64)
-    mask = pl.col("loss_mask").cast(pl.List(dtype.inner))  # type: ignore[arg-type]
+    mask = pl.col("loss_mask").cast(pl.List(dtype.inner))
     if isinstance(dtype.inner, pl.Null):
         return pl.when(mask.is_not_null()).then(pl.lit(0, pl.Int64)), mask.list.len().cast(pl.Int64)
     return mask.cast(pl.List(pl.Int64)).list.sum(), mask.list.len().cast(pl.Int64)
@@ -161,13 +182,15 @@ def _bad_mask(types: Types) -> pl.Expr:
         return wrong_length | (length > 0).fill_null(value=False)
     if not (inner.is_numeric() or isinstance(inner, pl.Boolean)):
         return mask.is_not_null()
-    negative = (mask.cast(pl.List(pl.Float64)).list.min() < 0).fill_null(value=False)
-    holes = mask.list.count_matches(None).fill_null(0) > 0  # type: ignore[arg-type]
+    numbers = mask.cast(pl.List(pl.Float64))
+    negative = (numbers.list.min() < 0).fill_null(value=False)
+    absurd = (numbers.list.sum() >= MAX_TOKENS).fill_null(value=False)
+    holes = mask.list.count_matches(None).fill_null(0) > 0
     fractions = pl.lit(value=False)
     if inner.is_float():
         whole = mask.list.eval((pl.element() == pl.element().floor()) & (pl.element().abs() < MAX_TOKENS)).list.all()
         fractions = ~whole.fill_null(value=True)
-    return wrong_length | negative | holes | fractions
+    return wrong_length | negative | absurd | holes | fractions
 
 
 def _no_length(types: Types) -> pl.Expr:
@@ -179,15 +202,45 @@ def _no_length(types: Types) -> pl.Expr:
 
 def _bad_metadata(types: Types) -> pl.Expr:
     dtype = types["metadata"]
-    is_readable = isinstance(dtype, (pl.Struct, pl.Null, pl.String))
+    if is_text(dtype):
+        return ~pl.col(METADATA).struct.field("is_valid")
+    is_readable = isinstance(dtype, (pl.Struct, pl.Null))
     return pl.lit(value=False) if is_readable else pl.col("metadata").is_not_null()
 
 
+def _read_metadata(texts: pl.Series) -> pl.Series:
+    return pl.Series(texts.name, [_metadata(text) for text in texts], dtype=_METADATA_TYPE)
+
+
+def _metadata(text: str | None) -> dict[str, Any]:
+    try:
+        metadata = parse(text) if text is not None else None
+    except (ValueError, RecursionError):
+        metadata = text
+    entries = metadata if isinstance(metadata, dict) else {}
+    registration = entries.get("registration_id")
+    value, state = number(entries.get("raw_reward"))
+    return {
+        "is_valid": metadata is None or isinstance(metadata, dict),
+        "registration_id": readable(registration) if isinstance(registration, str) else None,
+        "has_raw_reward": "raw_reward" in entries,
+        "raw_value": value,
+        "raw_state": state,
+    }
+
+
 def _registration(types: Types) -> pl.Expr:
+    if is_text(types.get("metadata")):
+        return pl.col(METADATA).struct.field("registration_id")
     fields = struct_fields(types.get("metadata"))
     if "registration_id" not in fields:
         return _NULL
     return _text_of(pl.col("metadata").struct.field("registration_id"), fields["registration_id"])
+
+
+def is_text(dtype: pl.DataType | None) -> bool:
+    """Return whether a type is one of texts."""
+    return isinstance(dtype, _TEXTS)
 
 
 def struct_fields(dtype: pl.DataType | None) -> dict[str, pl.DataType]:

@@ -5,6 +5,7 @@ Columns may come in any order and of any numeric type; a column that is missing 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -12,8 +13,9 @@ import polars as pl
 from pipeline.errors import SourceError
 from pipeline.expressions.keys import BATCH
 from pipeline.sources import column_rewards, column_types
-from pipeline.sources.contract import check_records
+from pipeline.sources.contract import check_records, not_listed
 from pipeline.sources.gathering import BatchKey, Gathering
+from pipeline.sources.json_text import parse
 from schemas.canonical import CanonicalSample
 from schemas.findings import Finding
 from schemas.frames import polars_schema
@@ -61,9 +63,7 @@ def _read(source: SourceFile, frame: pl.LazyFrame, format: str) -> Iterator[Batc
     total = frame.select(pl.len()).collect().item()
     if total == 0 or not known:
         if not known and schema:
-            message = (
-                f"{source.path.name}: no column of a sample (found {', '.join(list(schema)[:8])}); expected reward, …"
-            )
+            message = f"no column of a sample (found {', '.join(list(schema)[:8])}); expected reward, …"
             raise SourceError("payload_shape", message)
         yield from Gathering(source, format).batches(at_least_one=True)
         return
@@ -80,8 +80,9 @@ def _parts(keyed: pl.LazyFrame, total: int) -> Iterator[pl.DataFrame]:
         yield keyed.collect()
         return
     sizes = keyed.group_by(key_columns, maintain_order=True).agg(pl.len()).collect()
-    if sizes["len"].max() >= MAX_ROWS_IN_BATCH:  # type: ignore[operator]
-        message = f"a batch has {sizes['len'].max()} samples; at most {MAX_ROWS_IN_BATCH - 1} are taken: split the step"
+    largest = sizes.select(pl.col("len").max()).item()
+    if largest >= MAX_ROWS_IN_BATCH:
+        message = f"a batch has {largest} samples; at most {MAX_ROWS_IN_BATCH - 1} are taken: split the step"
         raise SourceError("payload_shape", message)
     sizes = sizes.with_columns(part=pl.col("len").cum_sum() // _ROWS_AT_ONCE)
     for part in sizes.partition_by("part", maintain_order=True):
@@ -90,7 +91,8 @@ def _parts(keyed: pl.LazyFrame, total: int) -> Iterator[pl.DataFrame]:
 
 def _gather(gathering: Gathering, part: pl.DataFrame, types: dict[str, pl.DataType]) -> None:
     part = part.with_columns(row=pl.int_range(pl.len(), dtype=pl.Int64).over("__run", "__split", "__step"))
-    checked = part.lazy().with_columns(**column_types.checked(types)).collect()
+    parsed = part.lazy().with_columns(**column_types.parsed(types))
+    checked = parsed.with_columns(**column_types.checked(types)).collect()
     suspicious = checked.filter(pl.any_horizontal("^__bad_.*$"))
     _refuse(gathering, suspicious, list(types))
     good = checked.filter(~pl.any_horizontal("^__bad_.*$"))
@@ -103,16 +105,22 @@ def _refuse(gathering: Gathering, rows: pl.DataFrame, names: list[str]) -> None:
     """Let the contract word what is wrong with the rows that the column checks did not pass."""
     for row in rows.head(_MAX_FAILING).iter_rows(named=True):
         key = BatchKey(row["__run"], row["__split"], row["__step"])
-        record = {name: row[name] for name in names if row[name] is not None}
-        _, problems = check_records([record])
+        _, problems = check_records([_record(row, names)])
         for problem in problems or [_unworded(row)]:
             gathering.refuse(key, problem.model_copy(update={"row": row["row"]}))
     if rows.height > _MAX_FAILING:
         for run, split, step, count in (
             rows.slice(_MAX_FAILING).group_by("__run", "__split", "__step").agg(pl.len()).iter_rows()
         ):
-            message = f"{count} more rows of this batch have problems that are not listed"
-            gathering.refuse(BatchKey(run, split, step), Finding(code="too_many_problems", message=message))
+            gathering.refuse(BatchKey(run, split, step), not_listed(count))
+
+
+def _record(row: dict[str, object], names: list[str]) -> dict[str, object]:
+    record = {name: row[name] for name in names if row[name] is not None}
+    if isinstance(record.get("metadata"), str):
+        with suppress(ValueError, RecursionError):
+            record["metadata"] = parse(str(record["metadata"]))
+    return record
 
 
 def _unworded(row: dict[str, object]) -> Finding:

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 from pydantic import TypeAdapter, ValidationError
 
-from pipeline.sources.values import MISSING, classify, number
+from pipeline.sources.values import MISSING, classify, number, readable
 from schemas.canonical import CanonicalSample
 from schemas.findings import CODES, Finding, shown
 from schemas.frames import polars_schema
 from schemas.record import SampleRecord
+from schemas.table import MAX_TOKENS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,15 +22,17 @@ MAX_LISTED = 1_000
 
 _RECORDS: TypeAdapter[list[SampleRecord]] = TypeAdapter(list[SampleRecord])
 _REMEDY = "correct the dump, or the code that wrote it"
+_REST = "too_many_problems"
 _FIELD_OF = {"mask_length": "loss_mask", "no_length": "response_length", "slot_without_name": "adapter_name"}
 
 
 def check_records(records: Sequence[Any]) -> tuple[list[SampleRecord | None], list[Finding]]:
-    """Return the validated records, null for the ones that break the contract, and every problem with its 0-based row."""
+    """Return the validated records, null for those that break the contract, and every problem with its 0-based row."""
     try:
-        return list(_RECORDS.validate_python(records)), []
+        checked = _RECORDS.validate_python(records)
     except ValidationError:
         return _check_singly(records)
+    return _check_singly(records) if any(map(_has_absurd_mask, checked)) else (list(checked), [])
 
 
 def _check_singly(records: Sequence[Any]) -> tuple[list[SampleRecord | None], list[Finding]]:
@@ -37,20 +40,37 @@ def _check_singly(records: Sequence[Any]) -> tuple[list[SampleRecord | None], li
     found: list[Finding] = []
     for row, record in enumerate(records):
         try:
-            checked.append(SampleRecord.model_validate(record))
+            valid = SampleRecord.model_validate(record)
+            problems = [_absurd_mask(valid, row)] if _has_absurd_mask(valid) else []
         except ValidationError as error:
-            checked.append(None)
-            found += [_problem(detail, row) for detail in error.errors(include_url=False)]
+            problems = [_problem(detail, row) for detail in error.errors(include_url=False)]
+        checked.append(None if problems else valid)
+        found += problems
     return checked, found
+
+
+def _has_absurd_mask(record: SampleRecord) -> bool:
+    return record.loss_mask is not None and record.loss_mask.total >= MAX_TOKENS
+
+
+def _absurd_mask(record: SampleRecord, row: int) -> Finding:
+    message = f"loss_mask: its sum should be less than {MAX_TOKENS}; {_REMEDY}"
+    total = record.loss_mask.total if record.loss_mask is not None else None
+    return Finding(code="invalid_value", message=message, row=row, field="loss_mask", value=f"a sum of {shown(total)}")
 
 
 def listed(findings: Sequence[Finding]) -> list[Finding]:
     """Return the findings of a batch, the first `MAX_LISTED` of them and a count of the rest."""
-    rest = len(findings) - MAX_LISTED
-    if rest <= 0:
-        return list(findings)
-    message = f"{rest} more problems in this batch are not listed"
-    return [*findings[:MAX_LISTED], Finding(code="too_many_problems", message=message, value=str(rest))]
+    problems = [finding for finding in findings if finding.code != _REST]
+    counted = sum(int(finding.value or 0) for finding in findings if finding.code == _REST)
+    rest = counted + max(0, len(problems) - MAX_LISTED)
+    return problems[:MAX_LISTED] + ([not_listed(rest)] if rest else [])
+
+
+def not_listed(problems: int) -> Finding:
+    """Return the finding that stands for problems that are only counted."""
+    message = f"{problems} more problems in this batch are not listed; correct those that are, and read it again"
+    return Finding(code=_REST, message=message, value=str(problems))
 
 
 def _problem(detail: Any, row: int) -> Finding:
@@ -74,9 +94,9 @@ def canonical_columns(records: Sequence[SampleRecord]) -> Mapping[str, list[Any]
     raws = [number(value) if present else MISSING[:2] for present, value in present_raws]
     adapters = [record.adapter_key for record in records]
     return {
-        "adapter_name": [name for name, _ in adapters],
+        "adapter_name": [_readable(name) for name, _ in adapters],
         "adapter_slot": [slot for _, slot in adapters],
-        "registration_id": [record.registration for record in records],
+        "registration_id": [_readable(record.registration) for record in records],
         "rollout_id": [record.rollout_id for record in records],
         "sample_index": [record.index for record in records],
         "group_index": [record.group_index for record in records],
@@ -90,8 +110,12 @@ def canonical_columns(records: Sequence[SampleRecord]) -> Mapping[str, list[Any]
         "response_length": [record.length for record in records],
         "mask_tokens": [record.mask_tokens for record in records],
         "remove_sample": [bool(record.remove_sample) for record in records],
-        "status": [record.status for record in records],
+        "status": [_readable(record.status) for record in records],
     }
+
+
+def _readable(text: str | None) -> str | None:
+    return None if text is None else readable(text)
 
 
 def canonical_frame(columns: Mapping[str, Any]) -> pl.DataFrame:

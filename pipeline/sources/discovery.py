@@ -3,47 +3,62 @@
 from __future__ import annotations
 
 import glob
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pipeline.errors import NoInputError
 from pipeline.sources import names
 from pipeline.sources.batch import SourceFile
+from pipeline.sources.stamps import Stamp
 from schemas.findings import Finding
 
+Looks = Mapping[tuple[str, str], tuple[int, int]]
+"""Size and time of the last change (nanoseconds since 1970) of known files, by run and path."""
 _GLOB_CHARACTERS = frozenset("*?[")
 
 
 @dataclass
 class Discovered:
-    """Files to read, in order of split and step, and what was found beside them."""
+    """Files to read, in order of split and step, what was found beside them, and the directories that were listed.
+
+    `unchanged` are the (run, path) of files that look as `Looks` says they did.
+    """
 
     files: list[SourceFile] = field(default_factory=list)
+    unchanged: list[tuple[str, str]] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    directories: set[str] = field(default_factory=set)
 
 
-def discover(source: str, run: str | None, format: str | None = None) -> Discovered:
-    """Return the files of a dump directory, of one file, or of a glob.
+def discover(source: str, run: str | None, format: str | None = None, looks: Looks | None = None) -> Discovered:
+    """Return the files of a dump directory, of one file, or of a glob. Paths come out absolute, links as they are.
 
     Args:
         source: directory (a trainer's dump directory or its `rollout_data` folder), file, or glob.
         run: name of the run; by default the directory's.
         format: format of all files; by default found by content.
+        looks: how known files looked; those of a directory that still do are not turned into `SourceFile`s.
 
     Raises:
-        NoInputError: there is no such file or directory.
+        NoInputError: there is no such file or directory, or it cannot be listed.
     """
-    path = Path(source)
+    path = Path(os.path.abspath(source))  # noqa: PTH100 -- resolve() would follow links
     found = Discovered()
-    if path.is_dir():
-        _add_directory(found, path, run, format)
-    elif path.is_file():
-        _add_file(found, path, run or names.run_name(path.parent), format)
-    elif _GLOB_CHARACTERS & set(source):
-        _add_glob(found, source, run, format)
-    else:
-        message = f"{source}: no such file or directory; give a dump directory, a dump file or a glob"
-        raise NoInputError(message)
+    try:
+        if path.is_dir():
+            _add_directory(found, path, run, format, looks or {})
+        elif path.is_file():
+            _add_file(found, path, run or names.run_name(path.parent), format)
+        elif _GLOB_CHARACTERS & set(source):
+            _add_glob(found, str(path), run, format)
+        else:
+            message = f"{source}: no such file or directory; give a dump directory, a dump file or a glob"
+            raise NoInputError(message)
+    except OSError as error:
+        message = f"{source}: cannot be listed ({error.strerror}); check that it is there and may be read"
+        raise NoInputError(message) from error
     found.files.sort(key=_order)
     return found
 
@@ -52,33 +67,51 @@ def _order(file: SourceFile) -> tuple[str, str, int, str]:
     return file.run, file.split or "", file.step if file.step is not None else -1, file.name
 
 
-def _add_directory(found: Discovered, directory: Path, run: str | None, format: str | None) -> None:
+def _add_directory(found: Discovered, directory: Path, run: str | None, format: str | None, looks: Looks) -> None:
     run = run or names.run_name(directory)
     inner = directory / names.ROLLOUT_FOLDER
-    for path in sorted((inner if inner.is_dir() else directory).iterdir()):
-        if not names.has_dump_suffix(path) or path.name.startswith(".") or not path.is_file():
-            continue
-        if names.read_name(path).is_dump or names.holds_many_steps(path):
-            _add_file(found, path, run, format)
-        else:
-            found.findings.append(_foreign(path, run))
+    listed = inner if inner.is_dir() else directory
+    found.directories.add(str(listed))
+    with os.scandir(listed) as entries:
+        for entry in entries:
+            # Most files of a long run are known: one look at each is all that they cost.
+            look = looks.get((run, entry.path))
+            if look is not None and entry.is_file():
+                status = entry.stat()
+                if (status.st_size, status.st_mtime_ns) == look:
+                    found.unchanged.append((run, entry.path))
+                    continue
+            _add_entry(found, entry, run, format)
+
+
+def _add_entry(found: Discovered, entry: os.DirEntry[str], run: str, format: str | None) -> None:
+    path = Path(entry.path)
+    if entry.name.startswith(".") or not names.has_dump_suffix(path) or not entry.is_file():
+        return
+    if names.read_name(path).is_dump or names.holds_many_steps(path):
+        _add_file(found, path, run, format, entry.stat())
+    else:
+        found.findings.append(_foreign(path, run))
 
 
 def _add_glob(found: Discovered, pattern: str, run: str | None, format: str | None) -> None:
-    paths = [Path(name) for name in sorted(glob.glob(pattern, recursive=True))]
+    paths = [Path(name) for name in sorted(glob.glob(pattern, recursive=True))]  # noqa: PTH207 -- absolute patterns
     for path in paths:
         if path.is_file():
             _add_file(found, path, run or names.run_name(path.parent), format)
         elif path.is_dir() and path.name not in names.OTHER_FOLDERS:
-            _add_directory(found, path, run, format)
+            _add_directory(found, path, run, format, {})
     if not paths:
         message = f"{pattern}: nothing matches; give a dump directory, a dump file or another glob"
         raise NoInputError(message)
 
 
-def _add_file(found: Discovered, path: Path, run: str, format: str | None) -> None:
+def _add_file(
+    found: Discovered, path: Path, run: str, format: str | None, status: os.stat_result | None = None
+) -> None:
     says = names.read_name(path)
-    found.files.append(SourceFile(path=path, run=run, split=says.split, step=says.step, format=format))
+    stamp = Stamp.from_status(status or path.stat())
+    found.files.append(SourceFile(path, run, says.split, says.step, format, stamp))
 
 
 def _foreign(path: Path, run: str) -> Finding:

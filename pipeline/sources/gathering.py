@@ -88,7 +88,7 @@ class Gathering:
             findings += check_batch(samples)
             explicit = samples.height > 0 and samples["explicit_group"].null_count() == 0
         if key.step is None:
-            message = f"{self.source.path.name}: no step in the records and none in the file's name; add a field `step`"
+            message = "no step in the records and none in the file's name; add a field `step`"
             findings.append(Finding(code="step_unknown", message=message))
         return BatchRead(
             run=key.run,

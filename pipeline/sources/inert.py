@@ -38,8 +38,8 @@ class Limits:
         max_operations: opcodes executed; a run of numbers that stays in the file counts as one.
         max_line: bytes of one newline-terminated argument (protocols 0 and 1).
         max_int_bytes: bytes of one integer; 1024 bytes are 2,466 decimal digits.
-        max_odd_keys: dictionary keys and set members that are neither text nor bytes nor small integers, in one stream;
-            their hashes can be made to collide.
+        max_odd_keys: dictionary keys and set members in one stream that are neither text nor bytes nor small integers,
+            since their hashes can be made to collide.
         long_text: texts and bytes longer than this many bytes stay in the file.
         max_inflated: bytes one compressed archive member may inflate to.
         max_inflate_ratio: bytes out per byte in of a compressed archive member.
@@ -174,7 +174,7 @@ class LongBytes:
 
 
 class LatinBytes:
-    """Bytes the stream spells as a text of the characters U+0000 to U+00FF (what protocol 2 does), still in the file."""
+    """Bytes that protocol 2 spells as a text of the characters U+0000 to U+00FF, still in the file."""
 
     __slots__ = ("_text",)
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import json
 import zlib
 from itertools import islice
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
@@ -15,6 +14,8 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from pipeline.errors import SourceError
 from pipeline.sources.contract import canonical_columns, canonical_frame, check_records
 from pipeline.sources.gathering import BatchKey, Gathering
+from pipeline.sources.json_text import parse
+from pipeline.sources.values import readable
 from schemas.findings import Finding, shown
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ _BYTES_AT_ONCE = 64 * 2**20
 _MAX_LINE = 256 * 2**20
 _MAX_RATIO, _RATIO_FREE = 1_000, 2**30
 """A compressed file may grow a thousandfold, once it is beyond a gibibyte: text does not, a bomb does."""
+_BUFFER = 2**17
+_PACKED_AT_ONCE = 2**12
+"""Bytes to decompress at once: at worst they become 128 MiB."""
 _INT64 = range(-(2**63), 2**63)
 
 
@@ -48,12 +52,12 @@ def read(source: SourceFile) -> Iterator[BatchRead]:
     gathering = Gathering(source, FORMAT)
     is_empty = source.path.stat().st_size == 0
     if is_empty:
-        raise SourceError("unreadable_file", f"{source.path.name}: empty file; write it again, or remove it")
+        raise SourceError("unreadable_file", "empty file; write it again, or remove it")
     try:
         with _open(source.path) as stream:
             _read_lines(gathering, _lines(stream, source.path))
     except (OSError, EOFError, zlib.error, _zstd_error()) as error:
-        message = f"{source.path.name}: cannot be decompressed or read ({error}); write it again, or remove it"
+        message = f"cannot be decompressed or read ({error}); write it again, or remove it"
         raise SourceError("unreadable_file", message) from error
     yield from gathering.batches(at_least_one=True)
 
@@ -68,12 +72,53 @@ def _open(path: Path) -> IO[bytes]:
     with path.open("rb") as file:
         magic = file.read(4)
     if magic.startswith(GZIP_MAGIC):
-        return gzip.open(path, "rb")
+        return io.BufferedReader(gzip.GzipFile(path, "rb"), _BUFFER)
     if magic == ZSTD_MAGIC:
+        return io.BufferedReader(_ZstdFrames(path), _BUFFER)
+    return path.open("rb")
+
+
+class _ZstdFrames(io.RawIOBase):
+    """A file of zstd frames. The library's own reader takes a file that is cut off for one that ends there."""
+
+    def __init__(self, path: Path) -> None:
         import zstandard
 
-        return io.BufferedReader(zstandard.open(path, "rb", dctx=zstandard.ZstdDecompressor(max_window_size=2**27)))
-    return path.open("rb")
+        self._context = zstandard.ZstdDecompressor(max_window_size=2**27)
+        self._frame = self._context.decompressobj()
+        self._is_inside = False
+        self._packed = b""
+        self._text = memoryview(b"")
+        self._file = path.open("rb")
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._text and self._more():
+            pass
+        size = min(len(buffer), len(self._text))
+        buffer[:size] = self._text[:size]
+        self._text = self._text[size:]
+        return size
+
+    def _more(self) -> bool:
+        """Decompress the next piece; return whether there was one."""
+        packed = self._packed or self._file.read(_PACKED_AT_ONCE)
+        if not packed:
+            if self._is_inside:
+                raise EOFError("it ends in the middle of a frame")
+            return False
+        self._text = memoryview(self._frame.decompress(packed))
+        self._is_inside, self._packed = not self._frame.eof, b""
+        if self._frame.eof:
+            self._packed = self._frame.unused_data
+            self._frame = self._context.decompressobj()
+        return True
 
 
 def _lines(stream: IO[bytes], path: Path) -> Iterator[_Line]:
@@ -83,7 +128,7 @@ def _lines(stream: IO[bytes], path: Path) -> Iterator[_Line]:
         read += len(text)
         if len(text) > _MAX_LINE or read > limit:
             what = "a line is longer than 256 MiB" if len(text) > _MAX_LINE else "it decompresses more than 1,000-fold"
-            raise SourceError("unreadable_file", f"{path.name}: {what}; this is no dump of rollouts")
+            raise SourceError("unreadable_file", f"{what}; this is no dump of rollouts")
         if text.strip():
             yield _Line(number, text, text.endswith(b"\n"))
         number += 1
@@ -114,7 +159,7 @@ def _chunk(lines: Iterator[_Line]) -> list[_Line]:
 def _parse(gathering: Gathering, line: _Line, last: BatchKey) -> dict[str, Any] | None:
     """Return a line's record, or null after having refused what the line belongs to."""
     try:
-        record = json.loads(line.text)
+        record = parse(line.text)
     except (ValueError, RecursionError) as error:
         where = f"line {line.number + 1}"
         reason = str(error) if isinstance(error, ValueError) else "nested too deeply"
@@ -136,7 +181,7 @@ def _key(gathering: Gathering, record: dict[str, Any]) -> BatchKey:
     """Return the batch of a record. Values of a wrong type are left to the contract, which names them."""
     run, split, step = gathering.default_key()
     if isinstance(record.get("run"), str):
-        run = record["run"]
+        run = readable(record["run"])
     if record.get("split") in ("train", "eval"):
         split = record["split"]
     own_step = record.get("step")

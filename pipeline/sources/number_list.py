@@ -45,7 +45,7 @@ _INT: Final = rb"J....|M..|K."
 _INT_BATCH: Final = re.compile(rb"(?s:(?:%b){%d}e)" % (_INT, _BATCH))
 _INT_RUN: Final = re.compile(rb"(?s:(?:%b)*+)" % _INT)
 _NUMBER_RUN: Final = re.compile(rb"(?s:(?:%b|G........|[\x88\x89]|\x8a(?:%b))*+)" % (_INT, _LONGS))
-_NUMBERS: Final = re.compile(rb"(?s)K(.)|M(..)|J(....)|G(........)|([\x88\x89])|\x8a(%b)" % _LONGS)
+_NUMBERS: Final = re.compile(rb"(?s)%b|G........|[\x88\x89]|\x8a(?:%b)" % (_INT, _LONGS))
 
 
 def scan_numbers(window: bytes, start: int, end: int) -> tuple[int, int, int]:
@@ -113,15 +113,15 @@ _FORMATS: Final = {BININT2: "<xH", BININT: "<xi", BINFLOAT: ">xd"}
 
 
 def _decode_one(match: re.Match[bytes]) -> Number:
-    group = match.lastindex or 0
-    raw = match[group]
-    if group <= 3:
-        return int.from_bytes(raw, "little", signed=group == 3)
-    if group == 4:
+    code = match[0][0]
+    raw = match[0][1:]
+    if code == BINFLOAT:
         return float(struct.unpack(">d", raw)[0])
-    if group == 5:
-        return raw == b"\x88"
-    return int.from_bytes(raw[1:], "little", signed=True)
+    if code in _BOOL_BYTES:
+        return code == NEWTRUE
+    if code == LONG1:
+        return int.from_bytes(raw[1:], "little", signed=True)
+    return int.from_bytes(raw, "little", signed=code == BININT)
 
 
 def _int_total(kind: int, raw: bytes) -> int:
@@ -245,9 +245,11 @@ class NumberList:
 def _joined(whole: int, floats: list[float]) -> Number:
     if not floats:
         return whole
-    if not whole:
-        return float_total(floats)
     try:
-        return float_total([*floats, float(whole)])
+        while whole:
+            # A large integer is given in pieces, each exactly a float, so that only the sum is rounded.
+            floats.append(float(whole))
+            whole -= int(floats[-1])
     except OverflowError:
         raise PickleError("the sum is beyond the range of a float", 0) from None
+    return float_total(floats)

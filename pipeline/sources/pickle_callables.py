@@ -69,17 +69,22 @@ def is_known(module: str, name: str) -> bool:
 
 
 def _give_state(machine: PickleMachine, target: Placeholder, state: object) -> None:
-    parts = state if type(state) is tuple and len(state) == 2 else (state, None)
-    if not all(part is None or type(part) is dict for part in parts):
-        parts = ({"__state__": state}, None)
-    for part in cast("tuple[dict[object, object] | None, ...]", parts):
-        if part is None:
-            continue
+    for part in _state_parts(state):
         if target.state is None:
             target.state = part
             continue
         machine.charge((len(target.state) + len(part)) * ENTRY_COST)
         target.state = target.state | part
+
+
+def _state_parts(state: object) -> list[dict[object, object]]:
+    match state:
+        case dict():
+            return [state]
+        case (dict() | None as attributes, dict() | None as slots):
+            return [part for part in (attributes, slots) if part is not None]
+        case _:
+            return [{"__state__": state}]
 
 
 # --- builtins and collections ---------------------------------------------------------------------------------------
@@ -127,10 +132,14 @@ def _make_dict(machine: PickleMachine, args: Args) -> object:
         machine.charge(len(args[0]) * ENTRY_COST)
         return dict(args[0])
     pairs = _values(machine, args[0], ENTRY_COST)
-    if pairs is None or not all(type(pair) in {list, tuple} and len(cast("Args", pair)) == 2 for pair in pairs):
+    if pairs is None:
         return _UNKNOWN
-    for key, value in cast("list[Args]", pairs):
-        found[machine.key(key)] = value
+    for pair in pairs:
+        match pair:
+            case (key, value):
+                found[machine.key(key)] = value
+            case _:
+                return _UNKNOWN
     return found
 
 
@@ -139,38 +148,46 @@ def _make_defaultdict(machine: PickleMachine, args: Args) -> object:
 
 
 def _make_bytes(machine: PickleMachine, args: Args) -> object:
-    if not args:
-        return b""
-    if len(args) == 1 and type(args[0]) in {bytes, LongBytes, LatinBytes}:
-        return args[0]
-    return _encode(machine, args) if len(args) == 2 else _UNKNOWN
+    match args:
+        case ():
+            return b""
+        case (bytes() | LongBytes() | LatinBytes() as raw,):
+            return raw
+        case _:
+            return _encode(machine, args)
 
 
 def _encode(machine: PickleMachine, args: Args) -> object:
-    if len(args) != 2 or args[1] not in ("latin1", "latin-1"):
-        return _UNKNOWN
-    if type(args[0]) is LongText:
-        return LatinBytes(args[0])
-    if type(args[0]) is not str:
-        return _UNKNOWN
-    machine.charge(len(args[0]))
+    match args:
+        case (LongText() as text, "latin1" | "latin-1"):
+            return LatinBytes(text)
+        case (str() as text, "latin1" | "latin-1"):
+            machine.charge(len(text))
+            return _latin(machine, text)
+        case _:
+            return _UNKNOWN
+
+
+def _latin(machine: PickleMachine, text: str) -> bytes:
     try:
-        return args[0].encode("latin-1")
+        return text.encode("latin-1")
     except UnicodeEncodeError:
         machine.fail("text that should spell bytes has other characters")
 
 
 def _reconstruct(machine: PickleMachine, args: Args) -> object:
     """Follow `copyreg._reconstructor(cls, base, state)`, which protocols 0 and 1 use for every class."""
-    if len(args) != 3 or not isinstance(args[0], GlobalName):
-        return _UNKNOWN
-    if isinstance(args[1], GlobalName) and args[1].name == "object":
-        return construct(machine, args[0], ())
-    return construct(machine, args[0], (args[2],))
+    match args:
+        case (GlobalName() as found, GlobalName(name="object"), _):
+            return construct(machine, found, ())
+        case (GlobalName() as found, _, state):
+            return construct(machine, found, (state,))
+        case _:
+            return _UNKNOWN
 
 
 def _new_object(machine: PickleMachine, args: Args) -> object:
-    if not args or not isinstance(args[0], GlobalName) or args[0].qualified in _PLUMBING:
+    if not args or not isinstance(args[0], GlobalName) or args[0].module in {"copyreg", "copy_reg"}:
         return _UNKNOWN
     return construct(machine, args[0], args[1:])
 
@@ -181,13 +198,15 @@ def _new_object(machine: PickleMachine, args: Args) -> object:
 def _dtype(_machine: PickleMachine, args: Args) -> object:
     if not args or type(args[0]) is not str:
         return _UNKNOWN
-    return DType(numpy_element(args[0]), args[0].startswith(">"))
+    return DType(numpy_element(args[0]), big=args[0].startswith(">"))
 
 
 def _fill_dtype(machine: PickleMachine, target: DType, state: object) -> None:
-    if type(state) is not tuple or len(state) < 2 or type(state[1]) is not str:
-        machine.fail("a numpy dtype with a state of another shape")
-    target.big = state[1] == ">"
+    match state:
+        case (_, str() as order, *_):
+            target.big = order == ">"
+        case _:
+            machine.fail("a numpy dtype with a state of another shape")
 
 
 def _blank_array(_machine: PickleMachine, _args: Args) -> object:
@@ -195,12 +214,12 @@ def _blank_array(_machine: PickleMachine, _args: Args) -> object:
 
 
 def _fill_array(machine: PickleMachine, target: ArrayValue, state: object) -> None:
-    # (version, shape, dtype, is_fortran, raw); version is missing in very old files.
-    fields = state[-4:] if type(state) is tuple and len(state) in {4, 5} else ()
-    if len(fields) != 4 or not isinstance(fields[1], DType):
-        machine.fail("a numpy array with a state of another shape")
-    shape, dtype, fortran, raw = fields
-    _describe_numpy(machine, target, (shape, dtype, fortran is True, raw))
+    # The first is a version number.
+    match state:
+        case (_, shape, DType() as dtype, fortran, raw):
+            _describe_numpy(machine, target, (shape, dtype, fortran is True, raw))
+        case _:
+            machine.fail("a numpy array with a state of another shape")
 
 
 def _describe_numpy(machine: PickleMachine, target: ArrayValue, fields: tuple[object, DType, bool, object]) -> None:
@@ -231,19 +250,23 @@ def _fortran_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _from_buffer(machine: PickleMachine, args: Args) -> object:
-    if len(args) != 4 or not isinstance(args[1], DType):
-        return _UNKNOWN
-    found = ArrayValue()
-    _describe_numpy(machine, found, (args[2], args[1], args[3] == "F", args[0]))
-    return found
+    match args:
+        case (raw, DType() as dtype, shape, order):
+            found = ArrayValue()
+            _describe_numpy(machine, found, (shape, dtype, order == "F", raw))
+            return found
+        case _:
+            return _UNKNOWN
 
 
 def _scalar(machine: PickleMachine, args: Args) -> object:
-    if len(args) != 2 or not isinstance(args[0], DType) or not args[0].element.width or type(args[1]) is not bytes:
-        return _UNKNOWN
-    if len(args[1]) != args[0].element.width:
-        machine.fail("a numpy scalar of the wrong size")
-    return decode_elements(args[1], args[0].element, args[0].big)[0]
+    match args:
+        case (DType() as dtype, bytes() as raw) if dtype.element.width:
+            if len(raw) != dtype.element.width:
+                machine.fail("a numpy scalar of the wrong size")
+            return decode_elements(raw, dtype.element, big=dtype.big)[0]
+        case _:
+            return _UNKNOWN
 
 
 def _lengths(machine: PickleMachine, shape: object) -> tuple[int, ...]:
@@ -262,36 +285,40 @@ def _is_length(value: object) -> bool:
 def find_persistent(machine: PickleMachine, found: object) -> object:
     """Return what the persistent id `found` stands for: a torch storage, else a placeholder."""
     machine.charge(OBJECT_COST)
-    if type(found) is tuple and len(found) >= 5 and found[0] == "storage":
-        _, storage_class, key, _, count = found[:5]
-        if isinstance(storage_class, GlobalName) and type(key) is str and _is_length(count):
+    match found:
+        case ("storage", GlobalName() as storage_class, str() as key, _, int() as length, *_) if _is_length(length):
             element = torch_storage_element(storage_class.name)
-            storage = machine.find_storage(key, element.name, cast("int", count))
-            return storage or Storage(element, cast("int", count), None, False)
-    return Placeholder("", "<persistent id>", (found,))
+            storage = machine.find_storage(key, element.name, length)
+            return storage or Storage(element, length, data=None, big=False)
+        case _:
+            return Placeholder("", "<persistent id>", (found,))
 
 
 def _tensor(machine: PickleMachine, args: Args) -> object:
-    if len(args) < 4 or not isinstance(args[0], Storage):
-        return _UNKNOWN
-    return _describe_tensor(machine, args, args[0].element)
+    match args:
+        case (Storage() as storage, offset, size, stride, *_):
+            return _describe_tensor(machine, storage, storage.element, (offset, size, stride))
+        case _:
+            return _UNKNOWN
 
 
 def _tensor_v3(machine: PickleMachine, args: Args) -> object:
-    if len(args) < 7 or not isinstance(args[0], Storage) or not isinstance(args[6], GlobalName):
-        return _UNKNOWN
-    return _describe_tensor(machine, args, torch_element(args[6].name))
+    match args:
+        case (Storage() as storage, offset, size, stride, _, _, GlobalName() as dtype, *_):
+            return _describe_tensor(machine, storage, torch_element(dtype.name), (offset, size, stride))
+        case _:
+            return _UNKNOWN
 
 
-def _describe_tensor(machine: PickleMachine, args: Args, element: Element) -> object:
-    storage, offset, size, stride = cast("tuple[Storage, object, object, object]", args[:4])
+def _describe_tensor(machine: PickleMachine, storage: Storage, element: Element, layout: Args) -> object:
+    offset, size, stride = layout
     shape = _lengths(machine, size)
     strides = _lengths(machine, stride)
     if not _is_length(offset) or len(strides) != len(shape):
         machine.fail("a tensor with an impossible layout")
     start = cast("int", offset)
     last = start + sum((length - 1) * step for length, step in zip(shape, strides, strict=True))
-    held = storage.count * storage.element.width
+    held = storage.length * storage.element.width
     if 0 not in shape and storage.element.width and element.width and (last + 1) * element.width > held:
         machine.fail("a tensor reaches beyond its storage")
     found = ArrayValue()
@@ -303,12 +330,32 @@ def _parameter(_machine: PickleMachine, args: Args) -> object:
     return args[0] if args and isinstance(args[0], ArrayValue) else _UNKNOWN
 
 
+_PYTHON: Final[dict[str, Constructor]] = {
+    "list": _make_list,
+    "tuple": _make_tuple,
+    "set": _make_set,
+    "frozenset": _make_frozenset,
+    "dict": _make_dict,
+    "bytes": _make_bytes,
+    "bytearray": _make_bytes,
+}
+_NUMPY: Final[dict[str, Constructor]] = {
+    "multiarray._reconstruct": _blank_array,
+    "multiarray.scalar": _scalar,
+    "numeric._frombuffer": _from_buffer,
+}
 _CONSTRUCTORS: Final[dict[str, Constructor]] = {
+    **{f"{module}.{name}": made for module in ("builtins", "__builtin__") for name, made in _PYTHON.items()},
+    **{f"{module}.{name}": made for module in ("numpy._core", "numpy.core") for name, made in _NUMPY.items()},
     "collections.OrderedDict": _make_dict,
     "collections.Counter": _make_dict,
     "collections.defaultdict": _make_defaultdict,
     "collections.deque": _make_list,
     "_codecs.encode": _encode,
+    "copyreg._reconstructor": _reconstruct,
+    "copy_reg._reconstructor": _reconstruct,
+    "copyreg.__newobj__": _new_object,
+    "copy_reg.__newobj__": _new_object,
     "numpy.dtype": _dtype,
     "torch.Size": _make_tuple,
     "torch._utils._rebuild_tensor": _tensor,
@@ -316,27 +363,6 @@ _CONSTRUCTORS: Final[dict[str, Constructor]] = {
     "torch._utils._rebuild_tensor_v3": _tensor_v3,
     "torch._utils._rebuild_parameter": _parameter,
 }
-for _module in ("builtins", "__builtin__"):
-    _CONSTRUCTORS |= {
-        f"{_module}.list": _make_list,
-        f"{_module}.tuple": _make_tuple,
-        f"{_module}.set": _make_set,
-        f"{_module}.frozenset": _make_frozenset,
-        f"{_module}.dict": _make_dict,
-        f"{_module}.bytes": _make_bytes,
-        f"{_module}.bytearray": _make_bytes,
-    }
-for _module in ("numpy.core", "numpy._core"):
-    _CONSTRUCTORS |= {
-        f"{_module}.multiarray._reconstruct": _blank_array,
-        f"{_module}.multiarray.scalar": _scalar,
-        f"{_module}.numeric._frombuffer": _from_buffer,
-    }
-_PLUMBING: Final = frozenset(
-    {f"{module}.{name}" for module in ("copyreg", "copy_reg") for name in ("_reconstructor", "__newobj__")}
-)
-for _name in _PLUMBING:
-    _CONSTRUCTORS[_name] = _reconstruct if _name.endswith("_reconstructor") else _new_object
 _KNOWN: Final = frozenset(_CONSTRUCTORS) | {
     "miles.utils.types.AdapterRef",
     "miles.utils.types.RewardSpec",

@@ -22,7 +22,8 @@ ENTRY_COST: Final = 100
 SET_COST: Final = 240
 OBJECT_COST: Final = 300
 _OPERATION_COST: Final = 40
-_MEMO: Final = {0x71: 2, 0x72: 5, 0x94: 1}
+_BINPUT: Final = 0x71
+_MEMO: Final = {_BINPUT: 2, 0x72: 5, 0x94: 1}
 _MARK: Final = 0x28
 _FRAME: Final = 0x95
 # Integers below this have different hashes; above it they can be chosen to collide.
@@ -45,7 +46,7 @@ class PickleMachine:
         self.stack: list[object] = []
         self.below: list[list[object]] = []
         self.memo: dict[int, object] = {}
-        self.seen: set[tuple[str, str]] = set()
+        self.seen: set[str] = set()
         self.window_size = WINDOW
         self._spare = limits.max_bytes
         self._operations = limits.max_operations
@@ -220,7 +221,7 @@ class PickleMachine:
         self.pos = stop
         self.charge(ENTRY_COST + (size if value.isascii() else 4 * size))
         self.stack.append(value)
-        if stop < self.soft and self.window[stop] == 0x71:
+        if stop < self.soft and self.window[stop] == _BINPUT:
             self.memo[self.window[stop + 1]] = value
             self.pos = stop + 2
 
@@ -312,6 +313,7 @@ class PickleMachine:
         if window[mark] != _MARK or window[mark + 1] not in NUMBER_OPCODES:
             self.stack.append([])
             return
+        self.charge(OBJECT_COST)
         numbers = NumberList(self.source, len(self.below))
         before = self.base + pos
         self.pos = mark
@@ -348,7 +350,7 @@ class PickleMachine:
         if not parts or self.window[self.pos] != APPENDS or parts[-1][3] - mark <= at_least:
             self._return_to(mark)
             return False
-        self.charge(len(parts) * OBJECT_COST)
+        self.charge(OBJECT_COST)
         numbers.add_parts(parts)
         self.pos += 1
         return True
@@ -360,9 +362,11 @@ class PickleMachine:
                 self.load(self.base + self.pos)
             kind, count, stop = scan_numbers(self.window, self.pos, self.end)
             if stop > self.pos:
+                self.charge(OBJECT_COST)
                 parts.append((kind, count, self.base + self.pos, self.base + stop))
                 self.pos = stop
             elif self.window[self.pos] == _FRAME:
+                self.charge(OBJECT_COST)
                 self.pos += 1
                 self.skip_frame_header()
             else:

@@ -25,7 +25,8 @@ from pipeline.sources.inert import (
 )
 from pipeline.sources.number_list import NumberList
 from pipeline.sources.pickle_machine import PickleMachine
-from pipeline.sources.pickle_opcodes import OPCODES, Finished
+from pipeline.sources.pickle_scalars import SCALAR_OPCODES, Finished, Opcode
+from pipeline.sources.pickle_structures import STRUCTURE_OPCODES
 
 if TYPE_CHECKING:
     import mmap
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from pipeline.sources.byte_source import ByteSource
 
 _SETTLE_EVERY: Final = 16_384
-_MAX_NAMES: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,8 @@ class Unpickled:
 
     Attributes:
         value: the value itself.
-        seen_classes: classes and functions the stream names that this reader does not know, as `module.name`.
+        seen_classes: classes and functions the stream names that this reader does not know, as `module.name` (at most
+            1,000 of them, each cut to 200 characters).
         end: position of the byte after the stream.
     """
 
@@ -83,12 +84,26 @@ def read_pickle_from(
     _run(machine)
     if not machine.stack:
         machine.fail("the stream stops without a value")
-    names = sorted(f"{module}.{name}" for module, name in machine.seen)[:_MAX_NAMES]
-    return Unpickled(machine.stack[-1], frozenset(names), machine.base + machine.pos)
+    return Unpickled(machine.stack[-1], frozenset(machine.seen), machine.base + machine.pos)
 
 
 def _no_storage(_key: str, _element: str, _count: int) -> Storage | None:
     return None
+
+
+def _unknown(machine: PickleMachine) -> None:
+    machine.pos -= 1
+    machine.fail(f"unknown opcode 0x{machine.window[machine.pos]:02x}")
+
+
+def _table() -> list[Opcode]:
+    table: list[Opcode] = [_unknown] * 256
+    for code, function in (SCALAR_OPCODES | STRUCTURE_OPCODES).items():
+        table[code[0]] = function
+    return table
+
+
+_OPCODES: Final = _table()
 
 
 def _run(machine: PickleMachine) -> None:
@@ -100,7 +115,7 @@ def _run(machine: PickleMachine) -> None:
                     machine.refill()
                 code = machine.window[machine.pos]
                 machine.pos += 1
-                OPCODES[code](machine)
+                _OPCODES[code](machine)
     except Finished:
         return
     except IndexError:

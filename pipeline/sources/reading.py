@@ -1,4 +1,4 @@
-"""One door for every format: which it is, by content, and its batches. No error of a file leaves here but as a finding."""
+"""One door for every format: which it is, by content, and its batches. A file's error leaves here as a finding only."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def read(source: SourceFile) -> Iterator[BatchRead]:
     except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException, MemoryError) as error:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EMFILE, errno.ENFILE):
             raise
-        message = f"{source.path.name}: cannot be read ({_reason(error)}); write it again, or remove it"
+        message = f"cannot be read ({_reason(error)}); write it again, or remove it"
         yield refused(source, Finding(code="unreadable_file", message=message))
 
 
@@ -67,14 +67,14 @@ def detect(source: SourceFile) -> str:
     with source.path.open("rb") as file:
         head = file.read(_HEAD)
     if not head:
-        raise SourceError("unreadable_file", f"{source.path.name}: empty file; write it again, or remove it")
+        raise SourceError("unreadable_file", "empty file; write it again, or remove it")
     for magic, format_name in _MAGIC:
         if head.startswith(magic):
             return format_name
     if head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
         return "jsonl"
     message = (
-        f"{source.path.name}: neither a torch dump, JSON Lines, Parquet nor Arrow IPC; "
+        "neither a torch dump, JSON Lines, Parquet nor Arrow IPC; "
         f"give --format ({', '.join(FORMATS)}) if it is one of them"
     )
     raise SourceError("unknown_format", message, value=shown(head[:16]))

@@ -195,7 +195,7 @@ class _Trailing:
 
     def find_storage(self, key: str, element: str, count: int) -> Storage:
         kind, size, data = self.asked.setdefault(key, (_element(element), count, _LateData()))
-        return Storage(kind, size, data, False)
+        return Storage(kind, size, data, big=False)
 
     def place(self, source: ByteSource, keys: object, start: int) -> None:
         """Give every storage its bytes; each begins with its number of elements (8 bytes)."""

@@ -12,6 +12,7 @@ from pipeline.errors import SourceError
 from pipeline.sources.batch import BatchRead
 from pipeline.sources.contract import canonical_columns, canonical_frame, check_records, listed
 from pipeline.sources.gathering import check_batch
+from pipeline.sources.pickled import PickleError
 from pipeline.sources.torch_file import TorchFileError, read_torch_file
 from schemas.findings import Finding, shown
 
@@ -36,8 +37,8 @@ def read(source: SourceFile) -> Iterator[BatchRead]:
     try:
         with read_torch_file(source.path) as dump:
             yield batch_of(source, dump.payload, dump.unknown_classes)
-    except TorchFileError as error:
-        message = f"{source.path.name}: {error}; write it again, or remove it"
+    except (TorchFileError, PickleError) as error:
+        message = f"{error}; write it again, or remove it"
         raise SourceError("unreadable_file", message) from error
 
 
@@ -52,8 +53,7 @@ def batch_of(source: SourceFile, payload: object, unknown_classes: frozenset[str
     Raises:
         SourceError: the payload is no rollout dump, or its step contradicts the name.
     """
-    samples = _samples(payload)
-    assert isinstance(payload, dict)
+    payload, samples = _checked(payload)
     step = _step(source, payload)
     findings = [_unknown_class(name) for name in sorted(unknown_classes)]
     checked, problems = check_records([_record(sample) for sample in samples])
@@ -79,7 +79,7 @@ def _frame(batch: BatchRead, records: list[SampleRecord], labels: list[int] | No
     return canonical_frame(columns if labels is None else {**columns, "explicit_group": labels})
 
 
-def _samples(payload: object) -> list[Any]:
+def _checked(payload: object) -> tuple[dict[Any, Any], list[Any]]:
     if not isinstance(payload, dict) or not isinstance(payload.get("samples"), (list, tuple)):
         what = "a train dump" if isinstance(payload, dict) and "rollout_data" in payload else type(payload).__name__
         message = (
@@ -89,7 +89,7 @@ def _samples(payload: object) -> list[Any]:
     if "dp_shards" in payload:
         message = "this is a train dump (it has dp_shards); give the rollout_data folder"
         raise SourceError("payload_shape", message, field="dp_shards")
-    return list(payload["samples"])
+    return payload, list(payload["samples"])
 
 
 def _step(source: SourceFile, payload: dict[Any, Any]) -> int:
@@ -98,7 +98,7 @@ def _step(source: SourceFile, payload: dict[Any, Any]) -> int:
         return source.step
     if not isinstance(step, int) or isinstance(step, bool) or step not in _INT64:
         code = "step_unknown" if step is None else "invalid_value"
-        message = f"rollout_id: the payload's step should be a 64-bit integer, and the file's name {source.path.name} has none"
+        message = "rollout_id: the payload's step should be a 64-bit integer, and the file's name has none either"
         raise SourceError(code, message, field="rollout_id", value=shown(step))
     if source.step is not None and source.step != step:
         message = (
@@ -116,7 +116,7 @@ def _record(sample: object) -> object:
         return sample
     adapter = fields.get("adapter")
     state = getattr(adapter, "state", None)
-    # Fields of the record formats have no business in a dump; a custom attribute of such a name must not be taken for one.
+    # Fields of the record formats have no business in a dump: a custom attribute of such a name is not one of them.
     known = {name: fields[name] for name in _DUMPED if name in fields}
     return {**known, "adapter": state if isinstance(state, dict) else adapter}
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from schemas.canonical import OBJECT_STATE
 
-_MAX_TEXT = 200
+MAX_TEXT = 200
 """Texts of dictionary rewards (error categories) are kept up to this many characters."""
 _MAX_PARTS = 256
 
@@ -17,9 +17,13 @@ class Item(Protocol):
     """An array or tensor that was never turned into one: it tells its size, and its only element if that is 1."""
 
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """Return the number of elements."""
+        ...
 
-    def item(self) -> Any: ...
+    def item(self) -> Any:
+        """Return the only element."""
+        ...
 
 
 class Reward(NamedTuple):
@@ -65,13 +69,18 @@ def _finite(value: float) -> tuple[float | None, str]:
     return as_float + 0.0, "ok"
 
 
+def readable(text: str) -> str:
+    """Return text as every table can hold it: half a surrogate pair, which JSON and pickles let pass, as its escape."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 def _parts(entries: dict[Any, Any]) -> list[dict[str, Any]]:
     """Return the entries of a dictionary reward, sorted by key. An entry of null is as good as none."""
-    parts = []
+    parts: list[dict[str, Any]] = []
     for key, entry in entries.items():
         if not isinstance(key, str) or entry is None or len(parts) >= _MAX_PARTS:
             continue
         value, state = number(entry)
-        text = entry[:_MAX_TEXT] if isinstance(entry, str) else None
-        parts.append({"key": key, "value": value, "state": state, "text": text})
+        text = readable(entry[:MAX_TEXT]) if isinstance(entry, str) else None
+        parts.append({"key": readable(key), "value": value, "state": state, "text": text})
     return sorted(parts, key=lambda part: part["key"])

@@ -84,20 +84,22 @@ def _pickle(payload: object, protocol: int) -> bytes:
 
 @contextmanager
 def _trainer_types() -> Iterator[None]:
-    # A pickler looks a class up by name before it writes the name, so a module of the trainer's name must be there.
+    # A pickler looks a class up by name before it writes the name, so modules of the trainer's names must be there.
     module = types.ModuleType(_TYPES_MODULE)
     for stand_in in _WRITTEN_AS.values():
         setattr(module, stand_in.__name__, stand_in)
     with _lock:
-        before = sys.modules.get(_TYPES_MODULE)
+        before = {name: sys.modules.get(name) for name in ("miles", "miles.utils", _TYPES_MODULE)}
+        sys.modules |= {name: found or types.ModuleType(name) for name, found in before.items()}
         sys.modules[_TYPES_MODULE] = module
         try:
             yield
         finally:
-            if before is None:
-                del sys.modules[_TYPES_MODULE]
-            else:
-                sys.modules[_TYPES_MODULE] = before
+            for name, found in before.items():
+                if found is None:
+                    del sys.modules[name]
+                else:
+                    sys.modules[name] = found
 
 
 class _Canonical:

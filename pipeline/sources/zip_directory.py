@@ -22,6 +22,8 @@ _LOCATOR_64: Final = struct.Struct("<4sIQI")
 _END_64: Final = struct.Struct("<4sQHHIIQQQQ")
 _ENTRY: Final = struct.Struct("<4sHHHHHHIIIHHHHHII")
 _LOCAL: Final = struct.Struct("<4sHHHHHIIIHH")
+_FIELD: Final = struct.Struct("<HH")
+_WIDE: Final = 8
 _TAIL: Final = _END.size + 0xFFFF
 _FULL_32: Final = 0xFFFFFFFF
 _FULL_16: Final = 0xFFFF
@@ -139,16 +141,16 @@ def _sizes(size: int, stored: int, header: int, extra: bytes) -> tuple[int, int,
     wide = _zip64_field(extra)
     for index, value in enumerate(values):
         if value == _FULL_32:
-            if len(wide) < 8:
+            if len(wide) < _WIDE:
                 raise ZipError("the zip directory is damaged")
-            values[index] = int.from_bytes(wide[:8], "little")
-            wide = wide[8:]
+            values[index] = int.from_bytes(wide[:_WIDE], "little")
+            wide = wide[_WIDE:]
     return values[0], values[1], values[2]
 
 
 def _zip64_field(extra: bytes) -> bytes:
-    while len(extra) >= 4:
-        kind, size = struct.unpack_from("<HH", extra)
+    while len(extra) >= _FIELD.size:
+        kind, size = _FIELD.unpack_from(extra)
         if kind == 1:
             return extra[4 : 4 + size]
         extra = extra[4 + size :]
@@ -188,7 +190,7 @@ def open_member(source: ByteSource, member: Member, limits: Limits) -> ByteSourc
 def _data_start(source: ByteSource, member: Member) -> int:
     fields = _LOCAL.unpack(source.read(member.header, member.header + _LOCAL.size))
     name_at = member.header + _LOCAL.size
-    start = name_at + fields[9] + fields[10]
+    start: int = name_at + fields[9] + fields[10]
     if fields[0] != b"PK\x03\x04" or start + member.stored_size > member.limit:
         raise ZipError("members of the archive overlap or lie outside of it")
     if source.read(name_at, name_at + fields[9]) != member.name.encode():

@@ -12,14 +12,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from schemas.tables import AdapterRow, BatchRow, FindingRow, MetricRow, PromptGroupRow, RolloutRow, SampleRow
+from schemas.tables import (
+    AdapterRow,
+    BatchRow,
+    FindingRow,
+    MetricRow,
+    PromptGroupRow,
+    RolloutRow,
+    SampleRow,
+    SourceRow,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 SEGMENT_TABLES = (SampleRow, RolloutRow, PromptGroupRow, AdapterRow, MetricRow)
 """Tables whose rows lie in segments."""
-GENERATION_TABLES = (BatchRow, FindingRow)
+GENERATION_TABLES = (BatchRow, FindingRow, SourceRow)
 """Tables that are small, and written anew with every publication."""
 
 

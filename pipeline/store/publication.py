@@ -1,13 +1,15 @@
 """What is published: read it, and publish the next generation, complete or not at all.
 
-The rename of `ledger.duckdb` is the one moment at which a new generation is there. Everything that it points to has been
-written and seen on disk before; whoever opened the file earlier keeps the older generation, whose files stay.
+The rename of `ledger.duckdb` is the one moment at which a new generation is there. Everything that it points to has
+been written and seen on disk before; whoever opened the file earlier keeps the older generation, whose files stay.
 """
 
 from __future__ import annotations
 
+import errno
 import shutil
-from contextlib import closing
+import time
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,17 +18,28 @@ import polars as pl
 
 from pipeline.errors import NoInputError
 from pipeline.store import durable, relations
-from pipeline.store.layout import Layout
+from pipeline.store.layout import GENERATION_TABLES, Layout
 from schemas.frames import empty_frame, polars_schema
-from schemas.tables import BatchRow, FindingRow
+from schemas.tables import BatchRow, FindingRow, SourceRow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterator
     from datetime import datetime
-    from pathlib import Path
 
-KEPT_GENERATIONS = 3
-"""Publications whose files are kept, the newest included: a reader of an older one has that long to finish."""
+
+@dataclass(frozen=True)
+class Retention:
+    """Which publications keep their files: the newest, and those replaced too recently for their readers to be done.
+
+    Args:
+        generations: newest publications kept, at least 1.
+        seconds: a publication is also kept for so long after another has replaced it.
+    """
+
+    generations: int = 3
+    seconds: float = 3600.0
+
+
 SEGMENT = "segment"
 """Column of a generation's batches that says where their rows lie."""
 STORED_BATCHES = pl.Schema({**polars_schema(BatchRow), SEGMENT: pl.String(), "explicit_groups": pl.Boolean()})
@@ -34,11 +47,12 @@ STORED_BATCHES = pl.Schema({**polars_schema(BatchRow), SEGMENT: pl.String(), "ex
 
 @dataclass(frozen=True)
 class Publication:
-    """One generation of a ledger: its batches, with the segment of each, and its findings."""
+    """One generation of a ledger: its batches, with the segment of each, its findings, and its source files."""
 
     number: int
     batches: pl.DataFrame
     findings: pl.DataFrame
+    sources: pl.DataFrame
 
     @property
     def segments(self) -> list[str]:
@@ -46,7 +60,7 @@ class Publication:
         return self.batches[SEGMENT].drop_nulls().unique().sort().to_list()
 
 
-NOTHING = Publication(0, STORED_BATCHES.to_frame(), empty_frame(FindingRow))
+NOTHING = Publication(0, STORED_BATCHES.to_frame(), empty_frame(FindingRow), empty_frame(SourceRow))
 """What an empty directory has published."""
 
 
@@ -56,70 +70,133 @@ def current_number(layout: Layout) -> int:
     Raises:
         NoInputError: the ledger's file cannot be read.
     """
+    return _info(layout)[0]
+
+
+def newest_number(layout: Layout) -> int:
+    """Return the number of the newest generation.
+
+    Raises:
+        NoInputError: there is no ledger, or its file cannot be read.
+    """
+    number = current_number(layout)
+    if number == 0:
+        message = (
+            f"{layout.root}: no ledger there; make one with `rollout-ledger recompute SOURCE --ledger {layout.root}`"
+        )
+        raise NoInputError(message)
+    return number
+
+
+def has_moved(layout: Layout) -> bool:
+    """Return whether the ledger's file points to another place than where it lies."""
+    number, root = _info(layout)
+    return number > 0 and root != str(layout.root.resolve())
+
+
+def _info(layout: Layout) -> tuple[int, str]:
     if not layout.database.exists():
-        return 0
+        return 0, ""
     try:
         with closing(duckdb.connect(str(layout.database), read_only=True)) as connection:
-            row = connection.execute("SELECT generation FROM ledger_info").fetchone()
+            row = connection.execute("SELECT generation, root FROM ledger_info").fetchone()
     except duckdb.Error as error:
         message = (
             f"{layout.database}: not a readable ledger ({str(error).splitlines()[0]}); recompute into a new directory"
         )
         raise NoInputError(message) from error
-    return int(row[0]) if row else 0
+    return (int(row[0]), str(row[1])) if row else (0, "")
 
 
 def current(layout: Layout) -> Publication:
     """Return the newest generation."""
     number = current_number(layout)
-    if number == 0:
-        return NOTHING
-    batches, findings = (
-        pl.read_parquet(layout.generation_file(number, name), glob=False, hive_partitioning=False)
-        for name in (BatchRow.relation, FindingRow.relation)
-    )
-    return Publication(number, batches, findings)
+    return NOTHING if number == 0 else load(layout, number)
 
 
-def publish(layout: Layout, publication: Publication, published_at: datetime) -> None:
+def load(layout: Layout, number: int) -> Publication:
+    """Return a generation.
+
+    Raises:
+        NoInputError: it is not kept, or never was.
+    """
+    try:
+        frames = {
+            table.relation: pl.read_parquet(
+                layout.generation_file(number, table.relation), glob=False, hive_partitioning=False
+            )
+            for table in GENERATION_TABLES
+        }
+    except (OSError, pl.exceptions.PolarsError) as error:
+        message = f"{layout.root}: generation {number} is not there any more; recompute, or keep more generations"
+        raise NoInputError(message) from error
+    return Publication(number, **frames)
+
+
+def publish(layout: Layout, publication: Publication, published_at: datetime, retention: Retention) -> None:
     """Publish a generation. Its segments must be in place; its number must be new."""
     _write_generation(layout, publication)
     _write_database(layout, publication, published_at)
-    collect_garbage(layout, publication.number)
+    collect_garbage(layout, publication.number, retention)
 
 
-def collect_garbage(layout: Layout, newest: int) -> None:
-    """Remove generations before the kept ones, segments that no kept generation names, and leftovers of dead writers."""
-    generations = sorted(layout.generation(0).parent.glob("*"))
-    kept = [path for path in generations if newest - KEPT_GENERATIONS < int(path.name) <= newest]
+def collect_garbage(layout: Layout, newest: int, retention: Retention) -> list[str]:
+    """Remove what nobody needs: generations beyond the retention, segments that none of the kept names, leftovers.
+
+    Returns:
+        Names of the removed generations and segments.
+    """
+    generations = [path for path in sorted(layout.generation(0).parent.glob("*")) if path.name.isdigit()]
+    kept = [path for path in generations if _is_kept(layout, int(path.name), newest, retention)]
     named: set[str] = set()
     for path in kept:
-        frame = pl.read_parquet(path / f"{BatchRow.relation}.parquet", columns=[SEGMENT], glob=False)
-        named.update(frame[SEGMENT].drop_nulls())
-    _remove(path for path in generations if path not in kept)
-    _remove(path for path in (layout.data / "segments").glob("*") if path.name not in named)
-    shutil.rmtree(layout.staging, ignore_errors=True)
-
-
-def _remove(directories: Iterable[Path]) -> None:
-    for directory in directories:
+        batches = pl.read_parquet(path / f"{BatchRow.relation}.parquet", columns=[SEGMENT], glob=False)
+        named.update(batches[SEGMENT].drop_nulls())
+    gone = [path for path in generations if path not in kept]
+    gone += [path for path in layout.segment("").glob("*") if path.name not in named]
+    for directory in gone:
         shutil.rmtree(directory, ignore_errors=True)
+    shutil.rmtree(layout.staging, ignore_errors=True)
+    return [path.name for path in gone]
+
+
+def _is_kept(layout: Layout, number: int, newest: int, retention: Retention) -> bool:
+    if number > newest:
+        # What a dead writer left: no reader has ever seen it.
+        return False
+    if number > newest - max(retention.generations, 1):
+        return True
+    try:
+        replaced_at = layout.generation(number + 1).stat().st_mtime
+    except OSError:
+        return False
+    return time.time() - replaced_at < retention.seconds
 
 
 def _write_generation(layout: Layout, publication: Publication) -> None:
     target = layout.generation(publication.number)
     staged = layout.staging / target.name
-    shutil.rmtree(staged, ignore_errors=True)
-    # A generation of this number that no database names is what a dead writer left.
-    shutil.rmtree(target, ignore_errors=True)
+    for leftover in (staged, target):
+        # A generation of this number that no database names is what a dead writer left.
+        shutil.rmtree(leftover, ignore_errors=True)
     staged.mkdir(parents=True)
-    batches = publication.batches.select(pl.col(name).cast(dtype) for name, dtype in STORED_BATCHES.items())
-    durable.write_parquet(batches.sort(BatchRow.grain), staged / f"{BatchRow.relation}.parquet")
-    findings = publication.findings.select(pl.col(n).cast(t) for n, t in polars_schema(FindingRow).items())
-    durable.write_parquet(findings.sort(FindingRow.grain), staged / f"{FindingRow.relation}.parquet")
+    for table in GENERATION_TABLES:
+        schema = STORED_BATCHES if table is BatchRow else polars_schema(table)
+        frame = getattr(publication, table.relation)
+        rows = frame.select(pl.col(name).cast(dtype) for name, dtype in schema.items()).sort(table.grain)
+        durable.write_parquet(rows, staged / f"{table.relation}.parquet")
     durable.sync_directory(staged)
     target.parent.mkdir(parents=True, exist_ok=True)
     durable.replace(staged, target)
+
+
+@contextmanager
+def _as_os_error() -> Iterator[None]:
+    """Tell a failure of the database's writing as what it is: one of the disk."""
+    try:
+        yield
+    except duckdb.Error as error:
+        raise OSError(errno.EIO, str(error).splitlines()[0]) from error
 
 
 def _write_database(layout: Layout, publication: Publication, published_at: datetime) -> None:
@@ -127,11 +204,11 @@ def _write_database(layout: Layout, publication: Publication, published_at: date
     staged.parent.mkdir(parents=True, exist_ok=True)
     staged.unlink(missing_ok=True)
     absolute = Layout(layout.root.resolve())
-    with closing(duckdb.connect(":memory:")) as connection:
+    with _as_os_error(), closing(duckdb.connect(":memory:")) as connection:
         # Readers use older clients than this one: the file keeps the first stable storage format.
         connection.execute(f"ATTACH {relations.quoted(str(staged))} AS ledger (STORAGE_VERSION 'v1.0.0')")
         connection.execute("USE ledger")
-        relations.create_info(connection, publication.number, published_at)
+        relations.create_info(connection, absolute, publication.number, published_at)
         relations.create(connection, absolute, publication.number, publication.segments)
         connection.execute("USE memory")
         connection.execute("DETACH ledger")

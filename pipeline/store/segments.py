@@ -12,7 +12,7 @@ from pipeline.store import durable
 from pipeline.store.layout import SEGMENT_TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pipeline.store.layout import Layout
 
@@ -34,6 +34,15 @@ def write_segment(layout: Layout, tables: Mapping[str, pl.DataFrame]) -> str:
 def read_segment(layout: Layout, segment: str, relation: str) -> pl.LazyFrame:
     """Return a table of a segment."""
     return pl.scan_parquet(layout.segment_file(segment, relation), glob=False, hive_partitioning=False)
+
+
+def joined(layout: Layout, names: Sequence[str]) -> str:
+    """Write one segment with the rows of several and return its name."""
+    tables = {
+        table.relation: pl.concat([read_segment(layout, name, table.relation) for name in names]).collect()
+        for table in SEGMENT_TABLES
+    }
+    return write_segment(layout, tables)
 
 
 def without(layout: Layout, segment: str, keys: pl.DataFrame) -> str:

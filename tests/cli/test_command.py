@@ -40,7 +40,7 @@ def settings_of(ledger: Path) -> dict[str, Any]:
 
 
 def test_the_answer_is_on_stdout_and_the_summary_on_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["recompute", str(FANOUT), "--ledger", str(tmp_path)]) == 0
+    assert run(["recompute", "--still", "0", str(FANOUT), "--ledger", str(tmp_path)]) == 0
     told = capsys.readouterr()
 
     assert told.out == ""
@@ -50,7 +50,7 @@ def test_the_answer_is_on_stdout_and_the_summary_on_stderr(tmp_path: Path, capsy
 
 @pytest.mark.parametrize("format_name", ["json", "csv", "markdown", "table"])
 def test_formats_of_an_answer(format_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run(["recompute", str(FANOUT), "--ledger", str(tmp_path)])
+    run(["recompute", "--still", "0", str(FANOUT), "--ledger", str(tmp_path)])
     capsys.readouterr()
 
     question = "SELECT step, samples, NULL::VARCHAR AS nothing FROM batches ORDER BY step LIMIT 1"
@@ -98,7 +98,7 @@ def test_the_configuration_file_may_name_the_ledger(tmp_path: Path) -> None:
     config = tmp_path / "ledger.toml"
     config.write_text('ledger = "there"\n[[runs]]\nname = "a"\nsource = ["dumps/*.jsonl"]\n')
 
-    assert run(["recompute", "--config", str(config)]) == 0
+    assert run(["recompute", "--still", "0", "--config", str(config)]) == 0
     assert (tmp_path / "there" / "ledger.duckdb").exists()
 
 
@@ -131,10 +131,12 @@ def test_exit_codes(
     records(places["dumps"] / "0.jsonl", [1, 0])
     records(places["broken"] / "0.jsonl", [1, 0], response_length=-1)
     places["empty"].mkdir()
-    run(["recompute", str(places["dumps"]), "--ledger", str(places["good"])])
+    run(["recompute", "--still", "0", str(places["dumps"]), "--ledger", str(places["good"])])
     capsys.readouterr()
 
-    assert run([argument.format(**places) for argument in arguments]) == code
+    at_once = ["--still", "0"] if arguments[0] == "recompute" else []
+
+    assert run([*(argument.format(**places) for argument in arguments), *at_once]) == code
 
     assert told in capsys.readouterr().err
 
@@ -143,7 +145,7 @@ def test_some_batches_refused_is_exit_6_and_the_others_are_published(tmp_path: P
     records(tmp_path / "dumps" / "0.jsonl", [1, 0])
     records(tmp_path / "dumps" / "1.jsonl", [1, 0], response_length=-1)
 
-    assert run(["recompute", str(tmp_path / "dumps"), "--ledger", str(tmp_path / "l")]) == 6
+    assert run(["recompute", "--still", "0", str(tmp_path / "dumps"), "--ledger", str(tmp_path / "l")]) == 6
 
     assert pipeline.sql("SELECT step FROM batches", tmp_path / "l")["step"].to_list() == [0]
 
@@ -153,7 +155,7 @@ def test_one_run_without_dumps_does_not_stop_the_others(tmp_path: Path, capsys: 
     config = tmp_path / "ledger.toml"
     config.write_text('[[runs]]\nname = "a"\nsource = "gone"\n[[runs]]\nname = "b"\nsource = "dumps"\n')
 
-    assert run(["recompute", "--config", str(config), "--ledger", str(tmp_path / "l")]) == 6
+    assert run(["recompute", "--still", "0", "--config", str(config), "--ledger", str(tmp_path / "l")]) == 6
 
     assert "gone" in capsys.readouterr().err
     assert pipeline.sql("SELECT run FROM batches", tmp_path / "l").item() == "b"
@@ -173,7 +175,10 @@ def test_a_wrong_configuration_is_exit_2_and_named(
 ) -> None:
     (tmp_path / "ledger.toml").write_text(text)
 
-    assert run(["recompute", "--config", str(tmp_path / "ledger.toml"), "--ledger", str(tmp_path / "l")]) == 2
+    assert (
+        run(["recompute", "--still", "0", "--config", str(tmp_path / "ledger.toml"), "--ledger", str(tmp_path / "l")])
+        == 2
+    )
 
     assert told in capsys.readouterr().err
 
@@ -182,9 +187,9 @@ def test_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     records(tmp_path / "dumps" / "0.jsonl", [1, 0])
     records(tmp_path / "dumps" / "eval_0.jsonl", [1])
     ledger = str(tmp_path / "l")
-    run(["recompute", str(tmp_path / "dumps"), "--ledger", ledger])
+    run(["recompute", "--still", "0", str(tmp_path / "dumps"), "--ledger", ledger])
     records(tmp_path / "dumps" / "0.jsonl", [1, 0], response_length=-1)
-    run(["recompute", str(tmp_path / "dumps"), "--ledger", ledger])
+    run(["recompute", "--still", "0", str(tmp_path / "dumps"), "--ledger", ledger])
     capsys.readouterr()
 
     assert run(["status", "--ledger", ledger, "--format", "json"]) == 0
@@ -198,7 +203,7 @@ def test_one_document_of_json_also_for_figures_that_json_lacks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     records(tmp_path / "0.jsonl", [1])
-    run(["recompute", str(tmp_path / "0.jsonl"), "--ledger", str(tmp_path / "l")])
+    run(["recompute", "--still", "0", str(tmp_path / "0.jsonl"), "--ledger", str(tmp_path / "l")])
     capsys.readouterr()
 
     run(["sql", "SELECT 'nan'::DOUBLE AS a, '-inf'::DOUBLE AS b", "--ledger", str(tmp_path / "l"), "--format", "json"])
@@ -208,7 +213,7 @@ def test_one_document_of_json_also_for_figures_that_json_lacks(
 
 def test_limit_says_how_much_was_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     records(tmp_path / "0.jsonl", [1, 0, 1])
-    run(["recompute", str(tmp_path / "0.jsonl"), "--ledger", str(tmp_path / "l")])
+    run(["recompute", "--still", "0", str(tmp_path / "0.jsonl"), "--ledger", str(tmp_path / "l")])
     capsys.readouterr()
 
     run(["sql", "SELECT row FROM samples ORDER BY row", "--ledger", str(tmp_path / "l"), "--limit", "2"])
@@ -222,7 +227,16 @@ def test_an_unknown_estimator_is_a_warning(tmp_path: Path, capsys: pytest.Captur
     records(tmp_path / "0.jsonl", [1, 0])
 
     code = run(
-        ["recompute", str(tmp_path / "0.jsonl"), "--ledger", str(tmp_path / "l"), "--advantage-estimator", "grop"]
+        [
+            "recompute",
+            "--still",
+            "0",
+            str(tmp_path / "0.jsonl"),
+            "--ledger",
+            str(tmp_path / "l"),
+            "--advantage-estimator",
+            "grop",
+        ]
     )
 
     assert code == 0
@@ -236,15 +250,16 @@ def test_a_signal_ends_with_its_code_and_leaves_what_was_published(
 ) -> None:
     records(tmp_path / "0.jsonl", [1, 0])
     ledger = tmp_path / "l"
-    run(["recompute", str(tmp_path / "0.jsonl"), "--ledger", str(ledger)])
+    run(["recompute", "--still", "0", str(tmp_path / "0.jsonl"), "--ledger", str(ledger)])
     fifo = tmp_path / "1.jsonl"
     os.mkfifo(fifo)
     # A file that never ends: the command sits in reading it when the signal comes.
     program = (
-        "import sys, signal\nfrom pipeline.cli import app\nimport pipeline.recomputing.job as job\n"
-        "job.read = lambda source: (signal.pause(), iter(()))[1]\nprint('ready', flush=True)\napp.main()"
+        "import sys, signal\nfrom pipeline.cli import app\nimport pipeline.recomputing.taking as taking\n"
+        "taking.read = lambda source: (signal.pause(), iter(()))[1]\nprint('ready', flush=True)\napp.main()"
     )
     arguments = [sys.executable, "-c", program, "recompute", str(tmp_path / "0.jsonl"), "--ledger", str(ledger)]
+    arguments += ["--still", "0", "--force"]
     with subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"

@@ -65,4 +65,5 @@ def accounted_frames(
     return {
         t.relation: tables[t.relation].sort([name for name in t.grain if name in tables[t.relation].columns])
         for t in PUBLISHED
+        if t.relation in tables
     }

@@ -89,11 +89,5 @@ class Votes:
 def with_votes(frame: pl.LazyFrame, names: tuple[str, ...], key: str) -> pl.LazyFrame:
     """Add for every column of votes its n, sum, min, max and sum of squares over `key`, for `Votes` to use."""
     frame = sums.with_sums(frame, names, key)
-    frame = frame.with_columns(
-        expression.over(key)
-        for name in names
-        for expression in (pl.col(name).min().alias(f"{name}_min"), pl.col(name).max().alias(f"{name}_max"))
-    )
-    for name in names:
-        frame = sums.with_scaled_sum(frame, Votes(name).square(), key, out=f"{name}_squares", count=f"{name}_n")
-    return frame
+    squares = {name: Votes(name).square() for name in names}
+    return sums.with_scaled_sums(frame, squares, key, suffix="squares")

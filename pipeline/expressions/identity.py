@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import polars as pl
 
+KINDS = pl.Enum(["rollout", "sample", "position"])
+"""Kinds of id; an enumeration, as windows over small numbers are quicker than over texts."""
+
 
 def kind() -> pl.Expr:
     """Return `rollout` where rollout_id is set, else `sample` where the index is, else `position`."""
     return (
         pl.when(pl.col("rollout_id").is_not_null())
-        .then(pl.lit("rollout"))
+        .then(pl.lit("rollout", KINDS))
         .when(pl.col("sample_index").is_not_null())
-        .then(pl.lit("sample"))
-        .otherwise(pl.lit("position"))
+        .then(pl.lit("sample", KINDS))
+        .otherwise(pl.lit("position", KINDS))
     )
 
 

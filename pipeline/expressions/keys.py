@@ -1,6 +1,11 @@
 """The key sets, each named once. Every window of the accounting runs over one of them.
 
 Nulls are equal to nulls in a key: `over()` treats them so, and joins on a key must say `nulls_equal=True`.
+
+Keys are nested: a batch holds adapters, an adapter prompt groups, a group rollouts. Each level is also a column
+(`batch`, `adapter`, `group`, `rollout`, `episode`, `bucket`): the position of the first sample of that key, one integer
+that stands for the whole key. A window over it costs a fraction of one over names and ids, and `position == key` picks
+one sample of each key.
 """
 
 from __future__ import annotations
@@ -9,24 +14,27 @@ import polars as pl
 
 BATCH = ("run", "split", "step")
 """One training or evaluation step of one run."""
-ADAPTER = (*BATCH, "adapter_name", "adapter_slot")
+ADAPTER = ("batch", "adapter_name", "adapter_slot")
 """One adapter in a batch; every adapter numbers its own data, so ids mean nothing without it."""
-EPISODE_ROLLOUT = (*ADAPTER, "kind", "id", "group_index")
+EPISODE_ROLLOUT = ("adapter", "kind", "id", "group_index")
 """One rollout, for episode metrics: within the sample's own group_index."""
-PROMPT_GROUP = (*ADAPTER, "prompt_group")
+PROMPT_GROUP = ("adapter", "group_rule")
 """One prompt group: what rewards are normalised over."""
-ROLLOUT = (*ADAPTER, "kind", "id", "prompt_group")
+ROLLOUT = ("group", "kind", "id")
 """One rollout, for normalisation: within the recovered prompt group."""
-UNSCOPED_ROLLOUT = (*BATCH, "kind", "id", "group_index")
+UNSCOPED_ROLLOUT = ("batch", "kind", "id", "group_index")
 """The faulty key without the adapter, kept to show what it would have said."""
 
 
-def leader(keys: tuple[str, ...]) -> pl.Expr:
-    """Return the position of the first sample that shares `keys`: one integer that stands for the whole key.
+def batch() -> pl.Expr:
+    """Return the position of the batch's first sample. Needs samples sorted by batch and row, and `position`."""
+    same = pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).shift(1)) for name in BATCH)
+    is_first = (pl.col("position") == 0) | ~same
+    return pl.when(is_first).then("position").forward_fill()
 
-    Needs the column `position` (0-based, ascending by batch and row). Windows over the result cost a fraction of
-    windows over the wide key, and `position == leader` picks one sample for each key.
-    """
+
+def leader(keys: tuple[str, ...]) -> pl.Expr:
+    """Return the position of the first sample that shares `keys`."""
     return pl.col("position").min().over(*keys)
 
 

@@ -3,89 +3,114 @@
 Floating-point addition is not associative, and an engine may add in any order. Each summand x of a key is therefore
 split on two grids that are the same for the whole key: with 2^e <= max|x| < 2^(e+1) and n < 2^b,
 
-    coarse = round(x * 2^-e * 2^(51-b)),  fine = round((x * 2^-e - coarse * 2^(b-51)) * 2^(102-2b))
+    coarse = round(x * 2^-e * 2^(50-b)),  fine = round((x * 2^-e - coarse * 2^(b-50)) * 2^(100-2b))
 
-are whole numbers of at most 52-b bits, so that adding n of either is exact in any order. The sum of x is
-(sum(coarse) + sum(fine) * 2^(b-51)) * 2^(b-51) * 2^e, off by at most n * 2^(2b-103) * 2^e: for 8,192 summands about
-2^-60 of the largest one, which is finer than adding them in float64.
-Scaling by 2^e also keeps finite values from overflowing.
+are whole numbers of less than 53-b bits, so that adding n of either is exact in any order. The sum of x is
+(sum(coarse) + sum(fine) * 2^(b-50)) * 2^(b-50) * 2^e, off by at most n * 2^(2b-101) * 2^e: for 8,192 summands about
+2^-60 of the largest one, which is finer than adding them in float64. Scaling by 2^e also keeps finite values from
+overflowing. Exponents and powers of two are taken from and put into the bits of a float, so that they are exact on
+every machine.
 
 The idea is that of reproducible summation (Demmel and Nguyen, "Fast Reproducible Floating-Point Summation", 2013).
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import polars as pl
 
-_MIN_EXPONENT, _MAX_EXPONENT = -960, 1023
-_GRID_BITS = 51
-_SQUARE_EXPONENT = 2
-"""Squares of values below 2 are below 2^2."""
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_MIN_EXPONENT, _MAX_EXPONENT = -960, 1022
+"""Within these, powers of two and their inverses are normal numbers; what is below is added on the lowest's grid."""
+_MANTISSA, _BIAS, _EXPONENT_MASK = 2**52, 1023, 2**11
+_GRID_BITS = 50
+_INT_BITS = 64
 
 
 def exponent(largest: pl.Expr) -> pl.Expr:
-    """Return e with 2^e <= `largest` < 2^(e+1), up to the rounding of the logarithm; 0 for 0 or null."""
-    logarithm = largest.log(2.0).floor().clip(_MIN_EXPONENT, _MAX_EXPONENT)
-    return pl.when(largest > 0).then(logarithm).otherwise(0.0)
+    """Return e with 2^e <= `largest` < 2^(e+1), kept within what can be inverted; the lowest for 0 or null."""
+    biased = largest.reinterpret(dtype=pl.Int64) // _MANTISSA % _EXPONENT_MASK
+    return (biased - _BIAS).clip(_MIN_EXPONENT, _MAX_EXPONENT).fill_null(_MIN_EXPONENT)
+
+
+def power_of_two(exponent: pl.Expr) -> pl.Expr:
+    """Return 2^exponent for a whole exponent from -1022 to 1023, exactly."""
+    return ((exponent + _BIAS) * _MANTISSA).reinterpret(dtype=pl.Float64)
 
 
 def spare_bits(count: pl.Expr) -> pl.Expr:
     """Return b with count < 2^b."""
-    return (count.cast(pl.Float64) + 1.0).log(2.0).ceil() + 1.0
-
-
-def power_of_two(exponent: pl.Expr) -> pl.Expr:
-    """Return 2^exponent, exactly."""
-    return pl.lit(2.0).pow(exponent)
+    return _INT_BITS - count.bitwise_leading_zeros().cast(pl.Int64)
 
 
 def scaled(value: pl.Expr, exponent: pl.Expr) -> pl.Expr:
-    """Return value * 2^-exponent: exact, of magnitude below 2."""
+    """Return value * 2^-exponent: exact, of magnitude below 4."""
     return value * power_of_two(-exponent)
 
 
-def coarse(scaled_value: pl.Expr, bits: pl.Expr) -> pl.Expr:
-    """Return the scaled value in whole units of the coarse grid 2^(b-51)."""
-    return (scaled_value * power_of_two(_GRID_BITS - bits)).round(mode="half_to_even")
+def extremes(columns: Sequence[str], key: str) -> list[pl.Expr]:
+    """Return `c_n` (non-null values), `c_min` and `c_max` over `key` for every column c."""
+    return [
+        expression.over(key)
+        for c in columns
+        for expression in (
+            pl.col(c).count().cast(pl.Int64).alias(f"{c}_n"),
+            pl.col(c).min().alias(f"{c}_min"),
+            pl.col(c).max().alias(f"{c}_max"),
+        )
+    ]
 
 
-def fine(scaled_value: pl.Expr, bits: pl.Expr) -> pl.Expr:
-    """Return what the coarse grid leaves of the scaled value, in whole units of the fine grid 2^(2b-102)."""
-    rest = scaled_value - coarse(scaled_value, bits) * power_of_two(bits - _GRID_BITS)
-    return (rest * power_of_two(2.0 * (_GRID_BITS - bits))).round(mode="half_to_even")
+def exponents(columns: Sequence[str]) -> list[pl.Expr]:
+    """Return `c_exp`, the scale of every column c over its key, from its extremes."""
+    return [
+        exponent(pl.max_horizontal(pl.col(f"{c}_max").abs(), pl.col(f"{c}_min").abs())).alias(f"{c}_exp")
+        for c in columns
+    ]
 
 
-def combined(coarse_sum: pl.Expr, fine_sum: pl.Expr, bits: pl.Expr) -> pl.Expr:
-    """Return the sum of the scaled values from the sums of their two parts."""
-    unit = power_of_two(bits - _GRID_BITS)
-    return (coarse_sum + fine_sum * unit) * unit
-
-
-def with_sums(frame: pl.LazyFrame, columns: tuple[str, ...], key: str) -> pl.LazyFrame:
-    """Add, for every column c, `c_n` (non-null values), `c_exp` and `c_sum`: the sum over `key` is c_sum * 2^c_exp.
+def with_sums(frame: pl.LazyFrame, columns: Sequence[str], key: str) -> pl.LazyFrame:
+    """Add, for every column c, `c_sum`: the sum over `key` is c_sum * 2^c_exp. Also its n, min, max and exponent.
 
     Shapes: one value a row, equal within `key`. Nulls take no part. A key with nothing to add has n = 0 and sum 0.
     """
-    frame = frame.with_columns(
-        expression.over(key)
-        for c in columns
-        for expression in (pl.col(c).abs().max().alias(f"{c}_abs"), pl.col(c).count().cast(pl.Int64).alias(f"{c}_n"))
-    )
-    frame = frame.with_columns(exponent(pl.col(f"{c}_abs")).alias(f"{c}_exp") for c in columns)
-    for c in columns:
-        frame = with_scaled_sum(frame, scaled(pl.col(c), pl.col(f"{c}_exp")), key, out=f"{c}_sum", count=f"{c}_n")
-    return frame.drop(f"{c}_abs" for c in columns)
+    frame = frame.with_columns(extremes(columns, key)).with_columns(exponents(columns))
+    values = {c: scaled(pl.col(c), pl.col(f"{c}_exp")) for c in columns}
+    return with_scaled_sums(frame, values, key, suffix="sum")
 
 
-def with_scaled_sum(frame: pl.LazyFrame, value: pl.Expr, key: str, *, out: str, count: str) -> pl.LazyFrame:
-    """Add `out`, the sum over `key` of values of magnitude below 2, of which `count` are not null."""
-    bits = spare_bits(pl.col(count))
-    frame = frame.with_columns(__value=value).with_columns(
-        __coarse=coarse(pl.col("__value"), bits), __fine=fine(pl.col("__value"), bits)
+def with_scaled_sums(frame: pl.LazyFrame, values: dict[str, pl.Expr], key: str, *, suffix: str) -> pl.LazyFrame:
+    """Add `c_suffix` for every c: the sum over `key` of values of magnitude below 4, of which `c_n` are not null."""
+    parts = [f"__{part}_{c}" for c in values for part in ("coarse", "fine")]
+    units = {c: spare_bits(pl.col(f"{c}_n")) - _GRID_BITS for c in values}
+    return (
+        frame.with_columns(value.alias(f"__value_{c}") for c, value in values.items())
+        .with_columns(_coarse(c, units[c]) for c in values)
+        .with_columns(_fine(c, units[c]) for c in values)
+        .with_columns(pl.col(parts).sum().over(key))
+        .with_columns(_combined(c, units[c]).alias(f"{c}_{suffix}") for c in values)
+        .drop(parts, [f"__value_{c}" for c in values])
     )
-    frame = frame.with_columns(pl.col("__coarse", "__fine").sum().over(key))
-    total = combined(pl.col("__coarse"), pl.col("__fine"), bits)
-    return frame.with_columns(total.alias(out)).drop("__value", "__coarse", "__fine")
+
+
+def _coarse(c: str, unit: pl.Expr) -> pl.Expr:
+    """Return the value in whole units of the coarse grid 2^unit."""
+    return (pl.col(f"__value_{c}") * power_of_two(-unit)).round(mode="half_to_even").alias(f"__coarse_{c}")
+
+
+def _fine(c: str, unit: pl.Expr) -> pl.Expr:
+    """Return what the coarse grid leaves of the value, in whole units of the fine grid 4^unit."""
+    rest = pl.col(f"__value_{c}") - pl.col(f"__coarse_{c}") * power_of_two(unit)
+    return (rest * power_of_two(-2 * unit)).round(mode="half_to_even").alias(f"__fine_{c}")
+
+
+def _combined(c: str, unit: pl.Expr) -> pl.Expr:
+    """Return the sum of the scaled values from the sums of their two parts."""
+    grid = power_of_two(unit)
+    return (pl.col(f"__coarse_{c}") + pl.col(f"__fine_{c}") * grid) * grid
 
 
 def mean(column: str) -> pl.Expr:

@@ -42,7 +42,7 @@ def account(samples: pl.LazyFrame, batches: pl.LazyFrame, settings: Settings) ->
         Lazy frames. `samples` keeps the canonical columns beside the published ones; `batches` has no state, settings
         and time of publication yet; `findings` has `code`, key and row of what the accounting noticed.
     """
-    wide = stage.with_mainstream(stage.identified(samples, settings))
+    wide = stage.with_rollouts(stage.identified(samples, settings))
     wide = stage.with_episode_rewards(stage.with_advantages(wide, settings))
     wide = wide.cache()
     weighed = tables.weighed(wide).cache()

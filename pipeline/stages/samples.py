@@ -26,8 +26,7 @@ def identified(samples: pl.LazyFrame, settings: Settings) -> pl.LazyFrame:
         .with_row_index("position")
         .with_columns(pl.col("position").cast(pl.Int64))
         .with_columns(
-            batch=keys.leader(keys.BATCH),
-            adapter=keys.leader(keys.ADAPTER),
+            batch=keys.batch(),
             kind=identity.kind(),
             id=identity.identifier(),
             trainable_tokens=identity.trainable_tokens(),
@@ -36,41 +35,43 @@ def identified(samples: pl.LazyFrame, settings: Settings) -> pl.LazyFrame:
         )
         .with_columns(group_source=groups.group_source(settings), uses_raw_reward=rewards.uses_raw_reward("batch"))
         .with_columns(
+            adapter=keys.leader(keys.ADAPTER),
+            bucket=keys.leader(keys.UNSCOPED_ROLLOUT),
             group_rule=groups.rule_value(settings),
             raw_reward=rewards.raw_reward(),
             raw_reward_state=rewards.raw_reward_state(),
         )
-        .with_columns(
-            group=keys.leader((*keys.ADAPTER, "group_rule")),
-            episode=keys.leader(keys.EPISODE_ROLLOUT),
-            bucket=keys.leader(keys.UNSCOPED_ROLLOUT),
-        )
-        .with_columns(prompt_group=groups.ordinal("group"))
-        .with_columns(rollout=keys.leader(keys.ROLLOUT))
+        .with_columns(group=keys.leader(keys.PROMPT_GROUP), episode=keys.leader(keys.EPISODE_ROLLOUT))
+        .with_columns(rollout=keys.leader(keys.ROLLOUT), prompt_group=groups.ordinal("group"))
     )
 
 
-def with_mainstream(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add `is_mainstream` and the mainstream sample's row, reward, tokens and status to every sibling.
+def with_rollouts(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Add `is_mainstream`, and to every sibling what is known of its rollout.
 
-    Mainstream: most trainable tokens, the first by row on ties.
+    Mainstream: most trainable tokens, the first by row on ties. Its row, reward, tokens and truncation are added as
+    `mainstream_…`; the rollout's samples and extremes of reward and raw reward as `in_rollout_…` and `reward_…`.
     """
     # Tokens and row in one number have no ties, so arg_max does not depend on an engine's order within a window.
     rank = pl.col("trainable_tokens") * MAX_ROWS_IN_BATCH - pl.col("row")
-    mainstream = pl.col("position").get(rank.arg_max()).over("rollout")
-    of_mainstream = pl.when("is_mainstream")
-    return (
-        frame.with_columns(is_mainstream=pl.col("position") == mainstream)
-        .with_columns(rollout_vote=of_mainstream.then("reward"), row_vote=pl.col("reward"))
-        .with_columns(
-            mainstream_row=of_mainstream.then("row").max().over("rollout"),
-            mainstream_reward=pl.col("rollout_vote").max().over("rollout"),
-            mainstream_tokens=of_mainstream.then("trainable_tokens").max().over("rollout"),
-            mainstream_truncated=(pl.col("is_mainstream") & pl.col("status").eq_missing("truncated"))
-            .any()
-            .over("rollout"),
-        )
+    frame = frame.with_columns(in_rollout="raw_reward", row_vote="reward", __rank=rank).with_columns(
+        *sums.extremes(("in_rollout",), "rollout"),
+        mainstream=pl.col("position").get(pl.col("__rank").arg_max()).over("rollout"),
+        siblings=pl.len().over("rollout").cast(pl.Int64),
+        reward_min=pl.col("reward").min().over("rollout"),
+        reward_max=pl.col("reward").max().over("rollout"),
     )
+    # A position is a row number of this frame, so what belongs to the mainstream sample is looked up, not searched.
+    frame = frame.with_columns(
+        *sums.exponents(("in_rollout",)),
+        is_mainstream=pl.col("position") == pl.col("mainstream"),
+        mainstream_row=pl.col("row").gather("mainstream"),
+        mainstream_reward=pl.col("reward").gather("mainstream"),
+        mainstream_tokens=pl.col("trainable_tokens").gather("mainstream"),
+        mainstream_truncated=pl.col("status").eq_missing("truncated").gather("mainstream"),
+    ).with_columns(rollout_vote=pl.when("is_mainstream").then("reward"))
+    values = {"in_rollout": sums.scaled(pl.col("in_rollout"), pl.col("in_rollout_exp"))}
+    return sums.with_scaled_sums(frame, values, "rollout", suffix="sum").drop("__rank")
 
 
 def with_advantages(frame: pl.LazyFrame, settings: Settings) -> pl.LazyFrame:
@@ -87,12 +88,12 @@ def with_advantages(frame: pl.LazyFrame, settings: Settings) -> pl.LazyFrame:
 
 
 def with_episode_rewards(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Add the mean raw reward of every episode rollout, of every merged bucket, and the rollout's of the normalisation.
+    """Add the mean raw reward of every episode rollout and of every merged bucket.
 
     `episode_reward` and `bucket_reward` stand on the first sample of their key only: a mean over them counts each once.
     """
-    frame = frame.with_columns(in_episode="raw_reward", in_bucket="raw_reward", in_rollout="raw_reward")
-    for column, key in (("in_episode", "episode"), ("in_bucket", "bucket"), ("in_rollout", "rollout")):
+    frame = frame.with_columns(in_episode="raw_reward", in_bucket="raw_reward")
+    for column, key in (("in_episode", "episode"), ("in_bucket", "bucket")):
         frame = sums.with_sums(frame, (column,), key)
     return frame.with_columns(
         episode_reward=pl.when(keys.leads("episode")).then(sums.mean("in_episode")),

@@ -31,13 +31,9 @@ def rollouts(frame: pl.LazyFrame, settings: Settings) -> pl.LazyFrame:
     advantage = pl.col("advantage")
     if not settings.normalises:
         advantage = pl.when(pl.col("split") == "train").then(pl.col("mainstream_reward"))
-    frame = frame.with_columns(
-        samples=pl.len().over("rollout").cast(pl.Int64),
-        reward_min=pl.col("reward").min().over("rollout"),
-        reward_max=pl.col("reward").max().over("rollout"),
-    ).filter(keys.leads("rollout"))
     return _published(
-        frame.with_columns(
+        frame.filter(keys.leads("rollout")).with_columns(
+            samples="siblings",
             scored_samples=pl.col("in_rollout_n"),
             raw_reward=sums.mean("in_rollout"),
             siblings_differ=(pl.col("reward_min") < pl.col("reward_max")).fill_null(value=False),

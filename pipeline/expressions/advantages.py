@@ -33,7 +33,8 @@ class Votes:
     @property
     def mean(self) -> pl.Expr:
         """Mean of the votes; of equal votes that very value."""
-        return pl.when(self.is_constant).then(pl.col(f"{self.name}_min")).otherwise(sums.mean(self.name))
+        value = self._scaled_mean * sums.power_of_two(self._exp)
+        return pl.when(self.is_constant).then(pl.col(f"{self.name}_min")).otherwise(value)
 
     @property
     def spread(self) -> pl.Expr:
@@ -68,7 +69,8 @@ class Votes:
         result = self.centred(value) * unscale
         if divide:
             several = pl.col(f"{self.name}_n") > 1
-            divided = self.centred(value) / (self._scaled_std + EPSILON * sums.power_of_two(-self._exp))
+            divisor = self._scaled_std + EPSILON * sums.power_of_two(-self._exp)
+            divided = sums.quotient(self.centred(value), divisor)
             result = pl.when(several).then(divided).otherwise(result)
         return pl.when(value.is_not_null()).then(pl.when(self.is_constant).then(0.0).otherwise(result))
 
@@ -78,16 +80,29 @@ class Votes:
 
     @property
     def _scaled_mean(self) -> pl.Expr:
-        return pl.col(f"{self.name}_sum") / pl.col(f"{self.name}_n")
+        return pl.col(f"{self.name}_scaled_mean")
 
     @property
     def _scaled_std(self) -> pl.Expr:
-        variance = pl.col(f"{self.name}_squares") / (pl.col(f"{self.name}_n") - 1)
-        return variance.sqrt() * 2.0 * sums.power_of_two(self.deviation_scale)
+        return pl.col(f"{self.name}_scaled_std")
+
+    def scaled_mean(self) -> pl.Expr:
+        """Mean of the votes in units of 2^exp; null where there is none."""
+        n = pl.col(f"{self.name}_n")
+        return pl.when(n > 0).then(sums.quotient(pl.col(f"{self.name}_sum"), n))
+
+    def scaled_std(self) -> pl.Expr:
+        """Unbiased standard deviation in units of 2^exp; null for fewer than two votes."""
+        n = pl.col(f"{self.name}_n")
+        variance = sums.quotient(pl.col(f"{self.name}_squares"), n - 1)
+        return pl.when(n > 1).then(variance.sqrt() * 2.0 * sums.power_of_two(self.deviation_scale))
 
 
 def with_votes(frame: pl.LazyFrame, names: tuple[str, ...], key: str) -> pl.LazyFrame:
     """Add for every column of votes its n, sum, min, max and sum of squares over `key`, for `Votes` to use."""
+    votes = {name: Votes(name) for name in names}
     frame = sums.with_sums(frame, names, key)
-    squares = {name: Votes(name).square() for name in names}
-    return sums.with_scaled_sums(frame, squares, key, suffix="squares")
+    # Columns, not expressions, from here on: each of these is used many times over.
+    frame = frame.with_columns(vote.scaled_mean().alias(f"{name}_scaled_mean") for name, vote in votes.items())
+    frame = sums.with_scaled_sums(frame, {n: vote.square() for n, vote in votes.items()}, key, suffix="squares")
+    return frame.with_columns(vote.scaled_std().alias(f"{name}_scaled_std") for name, vote in votes.items())

@@ -46,6 +46,23 @@ def spare_bits(count: pl.Expr) -> pl.Expr:
     return _INT_BITS - count.bitwise_leading_zeros().cast(pl.Int64)
 
 
+def quotient(dividend: pl.Expr, divisor: pl.Expr) -> pl.Expr:
+    """Return dividend / divisor, rounded correctly, also where there is one row only.
+
+    Polars multiplies by the reciprocal where it finds a divisor of one row, which is off in the last bit: the same
+    batch would get other bits alone than in company.
+    """
+    operands = [dividend.cast(pl.Float64), divisor.cast(pl.Float64)]
+    return pl.map_batches(operands, _divided, return_dtype=pl.Float64, is_elementwise=True)
+
+
+def _divided(operands: Sequence[pl.Series]) -> pl.Series:
+    dividend, divisor = operands
+    if len(divisor) != 1:
+        return dividend / divisor
+    return (pl.concat([dividend, dividend]) / pl.concat([divisor, divisor])).head(1)
+
+
 def scaled(value: pl.Expr, exponent: pl.Expr) -> pl.Expr:
     """Return value * 2^-exponent: exact, of magnitude below 4."""
     return value * power_of_two(-exponent)
@@ -116,5 +133,5 @@ def _combined(c: str, unit: pl.Expr) -> pl.Expr:
 def mean(column: str) -> pl.Expr:
     """Return the mean from the columns that `with_sums` made; null where there is nothing to average."""
     n = pl.col(f"{column}_n")
-    value = pl.col(f"{column}_sum") / n * power_of_two(pl.col(f"{column}_exp"))
+    value = quotient(pl.col(f"{column}_sum"), n) * power_of_two(pl.col(f"{column}_exp"))
     return pl.when(n > 0).then(value)

@@ -98,5 +98,7 @@ def with_episode_rewards(frame: pl.LazyFrame) -> pl.LazyFrame:
     return frame.with_columns(
         episode_reward=pl.when(keys.leads("episode")).then(sums.mean("in_episode")),
         bucket_reward=pl.when(keys.leads("bucket")).then(sums.mean("in_bucket")),
-        bucket_share=pl.when(pl.col("raw_reward").is_not_null()).then(1.0 / pl.col("in_bucket_n")),
+        bucket_share=pl.when(pl.col("raw_reward").is_not_null()).then(
+            sums.quotient(pl.lit(1.0), pl.col("in_bucket_n"))
+        ),
     )

@@ -96,10 +96,12 @@ def adapters(weighed: pl.LazyFrame) -> pl.LazyFrame:
             scored_rollouts="a_episode_n",
             trainable_tokens="a_tokens",
             episode_raw_reward=sums.mean("a_episode"),
-            weight_by_rows=pl.when(scored).then(pl.col("a_row_n") / pl.col("batch_row_n")),
-            weight_unscoped=pl.when(scored).then(share / pl.col("batch_unscoped_n")),
-            weight_scoped=pl.when(scored).then(pl.col("a_episode_n") / pl.col("batch_episode_n")),
-            weight_macro=pl.when(scored).then((pl.col("a_episode_n") > 0) / pl.col("batch_macro_n")),
+            weight_by_rows=pl.when(scored).then(sums.quotient(pl.col("a_row_n"), pl.col("batch_row_n"))),
+            weight_unscoped=pl.when(scored).then(sums.quotient(share, pl.col("batch_unscoped_n"))),
+            weight_scoped=pl.when(scored).then(sums.quotient(pl.col("a_episode_n"), pl.col("batch_episode_n"))),
+            weight_macro=pl.when(scored).then(
+                sums.quotient((pl.col("a_episode_n") > 0).cast(pl.Float64), pl.col("batch_macro_n"))
+            ),
         ),
         AdapterRow,
     )

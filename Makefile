@@ -8,8 +8,11 @@ READY := $(VENV)/ready
 
 demo: $(READY)
 	@rm -rf demo-ledger
-	$(BIN)/rollout-ledger recompute --config examples/ledger.toml --ledger demo-ledger
-	$(BIN)/rollout-ledger sql --ledger demo-ledger "$$(cat examples/weights.sql)"
+	PATH="$(BIN):$$PATH" rollout-ledger recompute --still 0 --config examples/ledger.toml --ledger demo-ledger
+	@echo
+	PATH="$(BIN):$$PATH" rollout-ledger sql --ledger demo-ledger "$$(cat examples/weights.sql)"
+	@echo
+	PATH="$(BIN):$$PATH" rollout-ledger audit fan_out --ledger demo-ledger --split train --from 39
 
 test: $(READY)
 	$(BIN)/python -m pytest -q -n 2

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pipeline.sources.stamps import Stamp
 from schemas.canonical import CanonicalSample
 from schemas.frames import empty_frame
 
@@ -14,6 +13,7 @@ if TYPE_CHECKING:
 
     import polars as pl
 
+    from pipeline.sources.stamps import Stamp
     from schemas.findings import Finding
 
 
@@ -31,6 +31,11 @@ class SourceFile:
     step: int | None = None
     format: str | None = None
     stamp: Stamp | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Return (run, path)."""
+        return self.run, self.name
 
     @property
     def name(self) -> str:

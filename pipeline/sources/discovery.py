@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,15 +22,31 @@ _GLOB_CHARACTERS = frozenset("*?[")
 
 @dataclass
 class Discovered:
-    """Files to read, in order of split and step, what was found beside them, and the directories that were listed.
+    """Files to read, in order of split and step, and what was found beside them.
 
-    `unchanged` are the (run, path) of files that look as `Looks` says they did.
+    `unchanged` are the (run, path) of files that look as `Looks` says they did, `directories` the (run, path) of those
+    that were looked into, `failures` the errors of sources that could not be used.
     """
 
     files: list[SourceFile] = field(default_factory=list)
     unchanged: list[tuple[str, str]] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    directories: set[str] = field(default_factory=set)
+    directories: set[tuple[str, str]] = field(default_factory=set)
+    failures: list[str] = field(default_factory=list)
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether there is no dump, nor anything that looks like one."""
+        return not (self.files or self.unchanged or self.findings)
+
+    def add(self, other: Discovered) -> None:
+        """Add what another source holds; each file counts once."""
+        seen = {file.name for file in self.files}
+        known = set(self.unchanged)
+        self.files += [file for file in other.files if file.name not in seen and (file.run, file.name) not in known]
+        self.unchanged += [key for key in other.unchanged if key not in known and key[1] not in seen]
+        self.findings += other.findings
+        self.directories |= other.directories
 
 
 def discover(source: str, run: str | None, format: str | None = None, looks: Looks | None = None) -> Discovered:
@@ -71,34 +88,50 @@ def _add_directory(found: Discovered, directory: Path, run: str | None, format: 
     run = run or names.run_name(directory)
     inner = directory / names.ROLLOUT_FOLDER
     listed = inner if inner.is_dir() else directory
-    found.directories.add(str(listed))
+    found.directories.add((run, str(listed)))
     with os.scandir(listed) as entries:
         for entry in entries:
             # Most files of a long run are known: one look at each is all that they cost.
             look = looks.get((run, entry.path))
-            if look is not None and entry.is_file():
-                status = entry.stat()
-                if (status.st_size, status.st_mtime_ns) == look:
-                    found.unchanged.append((run, entry.path))
-                    continue
-            _add_entry(found, entry, run, format)
+            if look is not None and _looks_so(entry, look):
+                found.unchanged.append((run, entry.path))
+            else:
+                _add_entry(found, entry, run, format)
+
+
+def _looks_so(entry: os.DirEntry[str], look: tuple[int, int]) -> bool:
+    status = _status(entry)
+    return status is not None and stat.S_ISREG(status.st_mode) and (status.st_size, status.st_mtime_ns) == look
 
 
 def _add_entry(found: Discovered, entry: os.DirEntry[str], run: str, format: str | None) -> None:
     path = Path(entry.path)
-    if entry.name.startswith(".") or not names.has_dump_suffix(path) or not entry.is_file():
+    if entry.name.startswith(".") or not names.has_dump_suffix(path):
+        return
+    status = _status(entry)
+    if status is None or not stat.S_ISREG(status.st_mode):
         return
     if names.read_name(path).is_dump or names.holds_many_steps(path):
-        _add_file(found, path, run, format, entry.stat())
+        _add_file(found, path, run, format, status)
     else:
         found.findings.append(_foreign(path, run))
+
+
+def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
+    """Return a file's status; null where it is gone since it was listed, or is a link to nowhere."""
+    try:
+        return entry.stat()
+    except OSError:
+        return None
 
 
 def _add_glob(found: Discovered, pattern: str, run: str | None, format: str | None) -> None:
     paths = [Path(name) for name in sorted(glob.glob(pattern, recursive=True))]  # noqa: PTH207 -- absolute patterns
     for path in paths:
         if path.is_file():
-            _add_file(found, path, run or names.run_name(path.parent), format)
+            of_run = run or names.run_name(path.parent)
+            found.directories.add((of_run, str(path.parent)))
+            _add_file(found, path, of_run, format)
         elif path.is_dir() and path.name not in names.OTHER_FOLDERS:
             _add_directory(found, path, run, format, {})
     if not paths:

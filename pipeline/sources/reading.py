@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from pipeline.errors import SourceError, UsageError
+from pipeline.sources import isolation
 from pipeline.sources.batch import BatchRead
 from schemas.findings import Finding, shown
 
@@ -19,12 +20,14 @@ if TYPE_CHECKING:
     from pipeline.sources.batch import SourceFile
 
 FORMATS = ("pt", "jsonl", "parquet", "ipc")
-_READERS = {
+READERS = {
     "pt": ("pipeline.sources.trainer_dump", "read"),
     "jsonl": ("pipeline.sources.json_lines", "read"),
     "parquet": ("pipeline.sources.columnar", "read_parquet"),
     "ipc": ("pipeline.sources.columnar", "read_ipc"),
 }
+_NATIVE = ("parquet", "ipc")
+"""Formats whose reader is native code, which a damaged file may abort."""
 _MAGIC = (
     (b"PK", "pt"),
     (b"\x80", "pt"),
@@ -88,7 +91,9 @@ def refused(source: SourceFile, finding: Finding) -> BatchRead:
 
 def _reader(name: str) -> Callable[[SourceFile], Iterator[BatchRead]]:
     # Formats are imported where they are read, so that one format's libraries cost the others nothing.
-    module, function = _READERS[name]
+    module, function = READERS[name]
+    if name in _NATIVE:
+        return lambda source: isolation.read(module, function, source)
     reader: Callable[[SourceFile], Iterator[BatchRead]] = getattr(import_module(module), function)
     return reader
 

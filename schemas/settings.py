@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from schemas.snapshot import SnapshotSettings
+
 NORMALISING_ESTIMATORS = ("grpo", "gspo", "reinforce_plus_plus_baseline")
 """Estimators whose advantage is normalised within the prompt group."""
 OTHER_ESTIMATORS = ("ppo", "reinforce_plus_plus", "cispo", "on_policy_distillation", "rloo", "remax", "sft")
@@ -89,4 +91,5 @@ class LedgerConfig(BaseModel):
 
     ledger: str | None = Field(default=None, description="directory of the ledger, relative to this file")
     defaults: dict[str, Any] = Field(default_factory=dict)
+    snapshot: SnapshotSettings = Field(default_factory=SnapshotSettings)
     runs: list[RunConfig] = Field(default_factory=list)

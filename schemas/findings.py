@@ -24,6 +24,7 @@ CODES: dict[str, tuple[Severity, str]] = {
     "too_many_problems": ("error", "more problems of this kind than are listed"),
     "foreign_name": ("warning", "the file's name is not that of a rollout dump; skipped"),
     "unknown_class": ("warning", "the dump holds objects of a class that is not known; they were read as inert values"),
+    "replaced_batch": ("warning", "a published step was dumped again with other samples, as a resumed run does"),
     "raw_reward_partial": ("warning", "some samples have metadata.raw_reward and some have not"),
     "group_mixes_adapters": ("warning", "a block of the batch holds several adapters"),
     "unknown_status": ("warning", "a status that no known trainer writes"),

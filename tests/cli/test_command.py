@@ -220,7 +220,7 @@ def test_limit_says_how_much_was_left_out(tmp_path: Path, capsys: pytest.Capture
 
     told = capsys.readouterr()
     assert told.out.split() == ["row", "---", "0", "1"]
-    assert "1 more" in told.err
+    assert "the first 2 rows; there are more" in told.err
 
 
 def test_an_unknown_estimator_is_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,8 +11,10 @@ from cyclopts import App, CycloptsError
 
 from pipeline import __version__
 from pipeline.cli import console, signals
+from pipeline.cli.audit import audit
 from pipeline.cli.gc import gc
 from pipeline.cli.recompute import recompute
+from pipeline.cli.snapshot import app as snapshot
 from pipeline.cli.sql import sql
 from pipeline.cli.status import status
 from pipeline.errors import Exit, LedgerError
@@ -26,8 +28,9 @@ app = App(
     version=__version__,
     help_format="plaintext",
 )
-for verb in (recompute, sql, status, gc):
+for verb in (recompute, audit, sql, status, gc):
     app.command(verb)
+app.command(snapshot)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:  # noqa: PLR0911 -- one way out for each exit code

@@ -26,8 +26,10 @@ def gc(*, ledger: Path, keep: int = 3, keep_for: float = 3600.0) -> int:
         message = "--keep should be 1 or more, --keep-for 0 or more"
         raise UsageError(message)
     layout = Layout(ledger)
-    newest = publication.newest_number(layout)
+    publication.newest_number(layout)
     with lock.writing(layout):
+        # Asked only now: a recompute may have published another since.
+        newest = publication.newest_number(layout)
         gone = publication.collect_garbage(layout, newest, publication.Retention(keep, keep_for))
     console.say(f"{len(gone)} removed; generation {newest} is published")
     return 0

@@ -8,16 +8,47 @@ import sys
 from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from pipeline.cli import console
+from pipeline.errors import UsageError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     import polars as pl
 
 Format = Literal["table", "json", "csv", "markdown"]
 
 
-def render(frame: pl.DataFrame, format: Format) -> str:
-    """Return a frame as text. A table is drawn for a terminal, and plain and complete otherwise."""
+_ENDINGS: dict[str, Format] = {".json": "json", ".csv": "csv", ".md": "markdown"}
+
+
+def deliver(frame: pl.DataFrame, format: Format | None, output: Path | None) -> None:
+    """Write a frame to stdout, or to a file, in which a table is plain.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    if output is None:
+        console.answer(render(frame, chosen(format, output)))
+        return
+    text = render(frame, chosen(format, output), drawn=False)
+    try:
+        output.write_text(text if text.endswith("\n") else f"{text}\n", encoding="utf-8")
+    except OSError as error:
+        message = f"{output}: cannot be written ({error.strerror}); give another --output"
+        raise UsageError(message) from error
+
+
+def chosen(format: Format | None, output: Path | None) -> Format:
+    """Return the format asked for, else that of the file's name, else a table."""
+    if format is not None:
+        return format
+    return _ENDINGS.get(output.suffix.lower(), "table") if output is not None else "table"
+
+
+def render(frame: pl.DataFrame, format: Format, *, drawn: bool = True) -> str:
+    """Return a frame as text. A table is drawn for a terminal where `drawn`, and plain and complete otherwise."""
     if format == "json":
         return json.dumps([_jsonable(row) for row in frame.iter_rows(named=True)], indent=1, allow_nan=False)
     if format == "csv":
@@ -26,7 +57,7 @@ def render(frame: pl.DataFrame, format: Format) -> str:
     numeric = [dtype.is_numeric() for dtype in frame.dtypes]
     if format == "markdown":
         return _markdown(frame.columns, cells, numeric)
-    if sys.stdout.isatty():
+    if drawn and sys.stdout.isatty():
         return _drawn(frame.columns, cells, numeric)
     return plain(frame.columns, cells, numeric)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import glob
 import time
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -15,10 +16,12 @@ from pipeline.cli import configuration, console, signals, telling
 from pipeline.cli.configuration import Configuration
 from pipeline.cli.options import SettingOptions
 from pipeline.cli.telling import LogFormat
-from pipeline.errors import Exit, UsageError
+from pipeline.errors import Exit, LedgerError, StorageError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import polars as pl
 
     from pipeline.recomputing.options import Options
     from pipeline.recomputing.outcome import Outcome
@@ -92,7 +95,7 @@ def recompute(
     )
     if dry_run:
         return _preview(plans, target, options)
-    return _work(plans, target, options, log_format, summary, metrics_textfile)
+    return _work(plans, target, options, Told(log_format, summary, metrics_textfile))
 
 
 def _preview(plans: list[RunPlan], ledger: Path, options: Options) -> int:
@@ -103,29 +106,76 @@ def _preview(plans: list[RunPlan], ledger: Path, options: Options) -> int:
     return Exit.DONE
 
 
-def _work(
-    plans: list[RunPlan],
-    ledger: Path,
-    options: Options,
-    log_format: LogFormat,
-    *files: Path | None,
-) -> int:
+@dataclass(frozen=True)
+class Told:
+    """Where to tell what was done, beside stderr."""
+
+    log_format: LogFormat
+    summary: Path | None
+    textfile: Path | None
+
+    def check(self) -> None:
+        """Look whether the files can be written, before hours of work rather than after.
+
+        Raises:
+            UsageError: a file's directory is not there.
+        """
+        for option, path in (("--summary", self.summary), ("--metrics-textfile", self.textfile)):
+            if path is not None and not path.parent.is_dir():
+                raise UsageError(f"{option} {path}: no such directory; make {path.parent}")
+
+
+def _work(plans: list[RunPlan], ledger: Path, options: Options, told: Told) -> int:
     from pipeline.recomputing.job import recompute as job
 
+    told.check()
     start = time.perf_counter()
-    with signals.orderly() as stop, console.progress("reading dumps") as bar:
-        outcome = job(plans, ledger, replace(options, stop=stop.requested, progress=bar))
+    try:
+        with signals.orderly() as stop, console.progress("reading dumps") as bar:
+            outcome = job(plans, ledger, replace(options, stop=stop.requested, progress=bar))
+    except (Exception, signals.Ended) as error:  # noqa: BLE001 -- whatever it was, it is told
+        return _tell_failure(error, ledger, time.perf_counter() - start, told)
     code = _exit(outcome) if stop.code is None else stop.code
-    told = telling.facts(outcome, ledger, time.perf_counter() - start, code)
-    telling.tell(outcome, told, ledger, log_format)
-    summary, textfile = files
-    if summary is not None:
-        telling.write_summary(summary, told)
-    if textfile is not None:
-        from pipeline.audit.status import status
-
-        telling.write_textfile(textfile, told, status(ledger))
+    done = telling.facts(outcome, ledger, time.perf_counter() - start, code)
+    telling.tell(outcome, done, ledger, told.log_format)
+    _write_files(done, ledger, told)
     return code
+
+
+def _tell_failure(error: Exception | signals.Ended, ledger: Path, seconds: float, told: Told) -> int:
+    """Write what ended a recompute wherever it is to be told; as text the command itself tells it."""
+    from pipeline.recomputing.outcome import Outcome
+
+    code = error.code if isinstance(error, signals.Ended) else getattr(error, "exit", Exit.BUG)
+    done = telling.facts(Outcome(), ledger, seconds, code, error)
+    with suppress(StorageError):
+        _write_files(done, ledger, told)
+    if told.log_format == "text":
+        raise error
+    telling.tell_failure(done, is_bug=not isinstance(error, (LedgerError, signals.Ended)))
+    return int(code)
+
+
+def _write_files(done: dict[str, Any], ledger: Path, told: Told) -> None:
+    try:
+        if told.summary is not None:
+            telling.write_summary(told.summary, done)
+        if told.textfile is not None:
+            telling.write_textfile(told.textfile, done, _status(ledger))
+    except OSError as error:
+        message = (
+            f"{error.filename or told.summary}: cannot be written ({error.strerror}); the ledger is as it should be"
+        )
+        raise StorageError(message) from error
+
+
+def _status(ledger: Path) -> pl.DataFrame | None:
+    from pipeline.audit.status import status
+
+    try:
+        return status(ledger)
+    except LedgerError:
+        return None
 
 
 def _ledger(ledger: Path | None, loaded: Configuration | None) -> Path:

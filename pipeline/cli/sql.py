@@ -9,31 +9,38 @@ from cyclopts import Parameter
 
 from pipeline.cli import console
 from pipeline.cli.output import Format
+from pipeline.errors import Exit
 
 
 def sql(
-    statement: str,
+    statement: Annotated[str, Parameter(allow_leading_hyphen=True)],
     /,
     *,
     ledger: Path,
-    format: Format = "table",
-    limit: Annotated[int | None, Parameter(validator=None)] = None,
+    format: Format | None = None,
+    limit: int | None = None,
+    output: Path | None = None,
     timeout: float = 60.0,
 ) -> int:
     """Ask a ledger one SELECT statement. Nothing can be written with it.
 
     Args:
-        statement: a SELECT in DuckDB's SQL over batches, samples, rollouts, prompt_groups, adapters, metrics, findings.
+        statement: a SELECT in DuckDB's SQL over batches, samples, rollouts, prompt_groups, adapters, metrics, findings
+            and the views of queries/README.md.
         ledger: directory of the ledger.
-        format: table, json, csv or markdown.
-        limit: rows to show at most.
+        format: table, json, csv or markdown; by default what the output's name ends with, else table.
+        limit: rows at most; 0 for all.
+        output: file to write the answer to instead of stdout.
         timeout: seconds after which the statement is stopped.
     """
     from pipeline.audit.query import sql as query
-    from pipeline.cli.output import render
+    from pipeline.cli.output import deliver
+    from pipeline.cli.watchdog import ending_after
 
-    rows = query(statement, ledger, timeout=timeout)
-    console.answer(render(rows if limit is None else rows.head(limit), format))
-    if limit is not None and rows.height > limit:
-        console.say(f"{rows.height - limit:,} more rows")
-    return 0
+    with ending_after(timeout):
+        rows = query(statement, ledger, timeout=timeout, limit=limit + 1 if limit else None)
+    if limit and rows.height > limit:
+        console.say(f"the first {limit:,} rows; there are more")
+        rows = rows.head(limit)
+    deliver(rows, format, output)
+    return Exit.DONE

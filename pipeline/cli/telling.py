@@ -6,14 +6,19 @@ import json
 import os
 import tempfile
 import time
+import traceback
 from collections import Counter
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pipeline.cli import console
+from pipeline.errors import Exit
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     import polars as pl
 
     from pipeline.recomputing.outcome import Outcome
@@ -23,12 +28,15 @@ LogFormat = Literal["text", "json"]
 _SHOWN = 10
 
 
-def facts(outcome: Outcome, ledger: Path, seconds: float, code: int) -> dict[str, Any]:
-    """Return what a recompute has done, as one flat JSON object."""
+def facts(
+    outcome: Outcome, ledger: Path, seconds: float, code: int, error: BaseException | None = None
+) -> dict[str, Any]:
+    """Return what a recompute has done, as one flat JSON object; `error` is what ended it, null where nothing did."""
     severities = Counter(finding.severity for finding in outcome.findings)
     return {
         "ledger": str(ledger),
         "exit_code": int(code),
+        "error": None if error is None else str(error) or type(error).__name__,
         "generation": outcome.generation,
         "published": outcome.published,
         "batches": outcome.accepted.height,
@@ -66,6 +74,12 @@ def tell(outcome: Outcome, told: dict[str, Any], ledger: Path, log_format: LogFo
             console.say(line)
 
 
+def tell_failure(told: dict[str, Any], *, is_bug: bool) -> None:
+    """Write what ended a recompute to stderr, as an event."""
+    trace = {"traceback": traceback.format_exc()} if is_bug else {}
+    event("failed", level="error", **told, **trace)
+
+
 def event(name: str, *, level: str = "info", **fields: Any) -> None:
     """Write one event to stderr, a line of JSON."""
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
@@ -98,7 +112,7 @@ def _tell_findings(findings: list[Finding], severity: str) -> None:
 
 _LAST_STEP = """
 SELECT scope, adapter_name, adapter_slot, value, count FROM metrics
-WHERE run = '{run}' AND split = 'train' AND step = {step} AND metric = 'episode_raw_reward'
+WHERE run = ? AND split = 'train' AND step = ? AND metric = 'episode_raw_reward'
 ORDER BY scope DESC, adapter_name, adapter_slot
 """
 
@@ -106,20 +120,22 @@ ORDER BY scope DESC, adapter_name, adapter_slot
 def _last_steps(outcome: Outcome, ledger: Path) -> list[str]:
     """Return, for every run, the pooled and the adapters' episode reward of the last train step computed."""
     last = outcome.accepted.filter(split="train").sort("run", "step").unique("run", keep="last", maintain_order=True)
-    return [line for run, step in last.select("run", "step").iter_rows() for line in _last_step(run, step, ledger)]
+    # The file that was just published: making its views once more would take longer than all the rest of a tick.
+    from pipeline.store.layout import Layout
+    from pipeline.store.publication import opened
+
+    with opened(Layout(ledger)) as connection:
+        steps = last.select("run", "step").iter_rows()
+        rows = [(run, step, connection.execute(_LAST_STEP, [run, step]).fetchall()) for run, step in steps]
+    return [line for run, step, found in rows for line in _last_step(run, step, found)]
 
 
-def _last_step(run: str, step: int, ledger: Path) -> list[str]:
-    from pipeline.audit.query import sql
-
-    rows = sql(_LAST_STEP.format(run=run.replace("'", "''"), step=step), ledger)
-    pooled = rows.filter(scope="batch").row(0, named=True)
-    lines = [f"{run}, step {step}: episode reward {_number(pooled['value'])} over {pooled['count']:,} rollouts"]
-    for row in rows.filter(scope="adapter").iter_rows(named=True):
-        if row["adapter_name"] is not None:
-            who = f"{row['adapter_name']} (slot {row['adapter_slot']})"
-            lines.append(f"  {who}: {_number(row['value'])} over {row['count']:,}")
-    return lines
+def _last_step(run: str, step: int, rows: Sequence[tuple[Any, ...]]) -> Iterator[str]:
+    for scope, name, slot, value, count in rows:
+        if scope == "batch":
+            yield f"{run}, step {step}: episode reward {_number(value)} over {count:,} rollouts"
+        elif name is not None:
+            yield f"  {name} (slot {slot}): {_number(value)} over {count:,}"
 
 
 def _number(value: float | None) -> str:
@@ -131,13 +147,14 @@ def write_summary(path: Path, told: dict[str, Any]) -> None:
     _write(path, json.dumps(told, indent=1, sort_keys=True) + "\n")
 
 
-def write_textfile(path: Path, told: dict[str, Any], lag: pl.DataFrame) -> None:
+def write_textfile(path: Path, told: dict[str, Any], runs: pl.DataFrame | None) -> None:
     """Write metrics for the Prometheus node exporter's textfile collector, whole or not at all.
 
     Args:
-        path: a file that ends in .prom, in the collector's directory.
+        path: a file that ends in .prom, in the collector's directory. When a recompute last ended well is taken from
+            it where this one has not: an alert on its age must not lose it.
         told: what was done.
-        lag: columns run, last_step and pending, one row a run.
+        runs: the ledger's status, one row a run; null where there is no ledger.
     """
     gauges = {
         "last_run_timestamp_seconds": ("when the last recompute ended", time.time()),
@@ -149,17 +166,37 @@ def write_textfile(path: Path, told: dict[str, Any], lag: pl.DataFrame) -> None:
         "last_run_pending": ("files that were still being written", told["pending"]),
         "generation": ("number of the newest publication", told["generation"]),
     }
-    if told["exit_code"] in (0, 6):
-        gauges["last_success_timestamp_seconds"] = ("when a recompute last ended well", time.time())
+    succeeded = time.time() if told["exit_code"] in _WELL else _last_success(path)
+    if succeeded is not None:
+        gauges["last_success_timestamp_seconds"] = ("when a recompute last ended with 0 or 6", succeeded)
     lines = [line for name, (text, value) in gauges.items() for line in _gauge(name, text, {"": value})]
-    columns = (
-        ("last_step", "last published train step"),
-        ("pending", "files that wait to be complete: the lag in steps"),
-    )
-    for column, text in columns:
-        values = {f'{{run="{_escaped(row["run"])}"}}': row[column] for row in lag.iter_rows(named=True)}
-        lines += _gauge(column, text, {label: value for label, value in values.items() if value is not None})
+    rows = [] if runs is None else runs.to_dicts()
+    for column, (name, text) in _OF_RUNS.items():
+        values = {f'{{run="{_escaped(row["run"])}"}}': row[column] for row in rows}
+        lines += _gauge(name, text, {label: value for label, value in values.items() if value is not None})
     _write(path, "\n".join(lines) + "\n")
+
+
+_WELL = (Exit.DONE, Exit.REFUSED)
+_OF_RUNS = {
+    "last_step": ("last_step", "last published train step"),
+    "pending": ("pending", "files that wait to be complete: the lag in steps"),
+    "refused": ("refused", "batches that are refused as their dumps are now"),
+    "stale": ("stale", "published batches whose newer dump is refused"),
+    "vanished": ("vanished", "files that are gone and whose batches are kept"),
+    "replaced": ("replaced", "published batches that were dumped again with other samples"),
+}
+"""Columns of the status, and the metrics that they become."""
+
+
+def _last_success(path: Path) -> float | None:
+    """Return when a recompute last ended well, as the file itself says."""
+    with suppress(OSError, ValueError):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            name, _, value = line.partition(" ")
+            if name == "rollout_ledger_last_success_timestamp_seconds":
+                return float(value)
+    return None
 
 
 def _gauge(name: str, text: str, values: dict[str, float]) -> list[str]:
@@ -177,9 +214,15 @@ def _escaped(text: str) -> str:
 
 def _write(path: Path, text: str) -> None:
     with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        file.write(text)
-    Path(file.name).chmod(0o666 & ~_umask())
-    Path(file.name).replace(path)
+        staged = Path(file.name)
+        try:
+            file.write(text)
+            file.flush()
+            staged.chmod(0o666 & ~_umask())
+            staged.replace(path)
+        except OSError:
+            staged.unlink(missing_ok=True)
+            raise
 
 
 def _umask() -> int:

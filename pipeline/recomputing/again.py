@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pipeline.expressions import versions
 from pipeline.expressions.keys import BATCH
 from pipeline.recomputing.chunk import compute_frames
 from pipeline.store import segments
@@ -16,6 +17,12 @@ if TYPE_CHECKING:
 
     from pipeline.recomputing.work import Work
     from schemas.settings import Settings
+
+
+def reasons(batches: pl.DataFrame) -> list[str]:
+    """Return why each published batch is computed again."""
+    same_code = versions.current()
+    return ["settings" if computed_by == same_code else "metric version" for computed_by in batches["versions"]]
 
 
 def account_again(work: Work, batches: pl.DataFrame, settings: Settings) -> int:
@@ -39,7 +46,8 @@ def account_again(work: Work, batches: pl.DataFrame, settings: Settings) -> int:
         computed = compute_frames(
             samples.collect(), part.select(list(polars_schema(CanonicalBatch))), settings, work.options.engine
         )
-        work.keep(computed, settings, state=part)
+        work.keep(computed, settings)
         work.accounted_again |= dict.fromkeys(part.select("run", "source").iter_rows(), settings.as_json())
+        work.reasons_again.update(reasons(part))
         done += part.height
     return done

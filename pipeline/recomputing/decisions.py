@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import time
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
+from pipeline.errors import NoInputError
 from pipeline.expressions import versions
+from pipeline.expressions.keys import BATCH
+from pipeline.recomputing import ownership
+from pipeline.recomputing.chunk import ACCOUNTING_CODES
 from pipeline.sources.names import stem_of
 from pipeline.sources.stamps import digest
 from schemas.findings import Finding
@@ -18,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pipeline.recomputing.options import Options, Selection
+    from pipeline.recomputing.ownership import FileKey
     from pipeline.recomputing.plan import RunPlan
     from pipeline.sources.batch import SourceFile
     from pipeline.sources.discovery import Discovered, Looks
@@ -48,6 +55,8 @@ class Decided:
         unchanged: (run, path) of the files that look as they did when they were taken.
         vanished: (run, path) of the files that are known and no longer there.
         findings: of files that are not named like rollout dumps.
+        not_foreign: (run, path) of files that had such a finding, and are gone.
+        failures: errors of sources that could not be used, where others could.
     """
 
     plan: RunPlan
@@ -55,6 +64,8 @@ class Decided:
     unchanged: list[tuple[str, str]] = field(default_factory=list)
     vanished: list[tuple[str, str]] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    not_foreign: list[FileKey] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
 
     @property
     def runs(self) -> set[str]:
@@ -91,8 +102,15 @@ class Known:
         self._frame = publication.sources
         keys = zip(self._frame["run"].to_list(), self._frame["source"].to_list(), strict=True)
         self._places = {key: place for place, key in enumerate(keys)}
-        duplicated = publication.findings.filter(code="duplicate_batch")
-        self.duplicated = set(duplicated.select("run", "source").iter_rows())
+        self._claims: dict[tuple[object, ...], set[str]] = defaultdict(set)
+        for *key, source in publication.findings.filter(code="duplicate_batch").select(*BATCH, "source").iter_rows():
+            self._claims[tuple(key)].add(source)
+        foreign = publication.findings.filter(code="foreign_name").select("run", "source")
+        self.foreign = set(foreign.iter_rows())
+
+    def rivals(self, source: str) -> list[set[str]]:
+        """Return, for every batch of a file that others were found to claim as well, those others."""
+        return [sources - {source} for sources in self._claims.values() if source in sources]
 
     def row(self, run: str, source: str) -> dict[str, Any] | None:
         """Return what is known of a file, null where nothing is."""
@@ -118,12 +136,25 @@ def decide(plan: RunPlan, known: Known, options: Options, now_ns: int | None = N
     """
     found = plan.discover({} if options.looks_closer else known.looks())
     now_ns = time.time_ns() if now_ns is None else now_ns
-    decided = Decided(plan, unchanged=found.unchanged, findings=found.findings)
+    decided = Decided(plan, unchanged=found.unchanged, findings=found.findings, failures=found.failures)
     decided.decisions = [_decision(file, known, plan, options, now_ns) for file in found.files]
-    decided.vanished = list(_vanished(found, plan, known))
-    if decided.vanished or decided.of("read"):
-        _reconsider_duplicates(decided, known)
+    decided.vanished = list(_vanished(found, known))
+    decided.not_foreign = [key for key in sorted(known.foreign) if _is_gone(key, found)]
+    if found.is_empty:
+        _tell_emptiness(decided, found, known)
+    _reconsider_duplicates(decided, known)
     return decided
+
+
+def _tell_emptiness(decided: Decided, found: Discovered, known: Known) -> None:
+    """Tell that there is no dump at all, even where there were some: it may be a file system that is not mounted."""
+    message = (
+        f"{', '.join(decided.plan.sources)}: no rollout dumps (N.pt, eval_N.pt, *.jsonl, *.parquet, *.arrow) there"
+    )
+    before = sum(_lies_in(key, found) for key in known.keys())  # noqa: SIM118 -- no dictionary
+    if not before:
+        raise NoInputError(message)
+    decided.failures.append(f"{message}; {before} were there before, and their batches are kept")
 
 
 def _decision(file: SourceFile, known: Known, plan: RunPlan, options: Options, now_ns: int) -> Decision:
@@ -151,8 +182,9 @@ def _reason(file: SourceFile, row: dict[str, Any] | None, settings: Settings, op
         (row["state"] == "vanished", "back again"),
         (row["state"] == "pending" or looks != looked, "changed"),
         (row["versions"] != versions.canonical(), "read differently by this version"),
+        (row["state"] == "refused" and row["digest"] is None, "could not be read"),
         (row["state"] == "refused" and row["settings"] != settings.as_json(), "other settings"),
-        (row["state"] == "partial", "only a part was taken"),
+        (row["state"] == "partial" and not _is_that_part(row, settings, options), "only a part was taken"),
     )
     first = next((reason for holds, reason in reasons if holds), None)
     if first is None and options.verify and row["digest"] is not None and _digest(file.path) != row["digest"]:
@@ -160,15 +192,20 @@ def _reason(file: SourceFile, row: dict[str, Any] | None, settings: Settings, op
     return first
 
 
+def _is_that_part(row: dict[str, Any], settings: Settings, options: Options) -> bool:
+    is_same = options.selection.cuts_files and row["reason"].endswith(options.selection.words)
+    return is_same and row["settings"] == settings.as_json()
+
+
 def is_still(file: SourceFile, row: dict[str, Any] | None, still_seconds: float, now_ns: int) -> bool:
     """Return whether a file has not changed for long enough, or its trainer has gone on to the next thing.
 
-    A time of change in the future (a file server's clock) says nothing; then the file must look as it did when it was
-    last looked at, that long ago.
+    With nothing to wait for every file is, whatever a clock says. A time of change in the future (a file server's
+    clock) says nothing; then the file must look as it did when it was last looked at, that long ago.
     """
     still_ns = int(still_seconds * 10**9)
     age = now_ns - _modified(file)
-    if age >= still_ns or has_train_companion(file):
+    if still_ns == 0 or age >= still_ns or has_train_companion(file):
         return True
     if age < -_CLOCK_SKEW_NS and row is not None and file.stamp is not None:
         seen_ns = int(row["seen_at"].timestamp() * 10**9)
@@ -186,22 +223,35 @@ def has_train_companion(file: SourceFile) -> bool:
     return (folder / f"{step}_0.pt").exists() or (folder / f"{step}.pt").exists()
 
 
-def _vanished(found: Discovered, plan: RunPlan, known: Known) -> Iterator[tuple[str, str]]:
-    """Yield the known files of the directories just listed that are not there any more."""
+def _vanished(found: Discovered, known: Known) -> Iterator[tuple[str, str]]:
+    """Yield the known files of the directories just looked into that are not there any more."""
     there = {(file.run, file.name) for file in found.files} | set(found.unchanged)
-    runs = {run for run, _ in there} | ({plan.name} if plan.name else set())
-    for run, source in sorted(set(known.keys()) - there):
-        row = known.row(run, source)
-        is_ours = run in runs and source.rpartition("/")[0] in found.directories
-        if is_ours and row is not None and row["state"] != "vanished":
-            yield run, source
+    for key in sorted(set(known.keys()) - there):
+        row = known.row(*key)
+        if row is not None and row["state"] != "vanished" and _is_gone(key, found):
+            yield key
+
+
+def _lies_in(key: FileKey, found: Discovered) -> bool:
+    run, source = key
+    return (run, source.rpartition("/")[0]) in found.directories
+
+
+def _is_gone(key: FileKey, found: Discovered) -> bool:
+    # A file that is there may still not be listed: one with a foreign name that was a source of its own, once.
+    return _lies_in(key, found) and not os.path.exists(key[1])  # noqa: PTH110 -- ten thousand times, maybe
 
 
 def _reconsider_duplicates(decided: Decided, known: Known) -> None:
-    """Read the files again that were refused as duplicates: now that others come or go, one of them may be right."""
+    """Read files again that were refused as duplicates where a rival is gone, or may not claim the batch any more."""
+    reread = {decision.file.name for decision in decided.of("read")} | {source for _, source in decided.vanished}
     for index, decision in enumerate(decided.decisions):
-        if decision.action == "keep" and (decision.file.run, decision.file.name) in known.duplicated:
+        if decision.action == "keep" and any(_has_given_way(r, reread) for r in known.rivals(decision.file.name)):
             decided.decisions[index] = Decision(decision.file, "read", "was a duplicate")
+
+
+def _has_given_way(rivals: set[str], reread: set[str]) -> bool:
+    return not rivals or any(rival in reread or not os.path.exists(rival) for rival in rivals)  # noqa: PTH110
 
 
 def batches_to_account(
@@ -209,20 +259,37 @@ def batches_to_account(
 ) -> pl.DataFrame:
     """Return the published batches that other settings or another version computed, and whose files need no reading.
 
-    Left out are those that these very settings have refused already.
+    Stale ones stay as they were, unless it was the accounting with other settings that refused the newer figures: then
+    they come with state `ok`, to be computed once more.
     """
     differs = (pl.col("settings") != settings.as_json()) | (pl.col("versions") != versions.current())
-    batches = publication.batches.filter(differs)
+    batches = publication.batches.filter(differs | (pl.col("state") == "stale"))
     if batches.is_empty():
         return batches
-    unread = pl.DataFrame(decided.kept, schema={"run": pl.String, "source": pl.String}, orient="row")
-    sources = publication.sources.filter(pl.col("run").is_in(sorted(decided.runs)))
-    vanished = sources.filter(state="vanished").select("run", "source")
-    refused = sources.filter(state="refused", settings=settings.as_json()).select("run", "source")
-    files = pl.concat([unread, vanished]).unique().join(refused, on=["run", "source"], how="anti")
-    batches = batches.join(files, on=["run", "source"], how="semi")
-    chosen = [selection.takes(split, step) for split, step in batches.select("split", "step").iter_rows()]
-    return batches.filter(pl.Series(chosen, dtype=pl.Boolean))
+    sources = publication.sources
+    lost = sources.filter(pl.col("run").is_in(sorted(decided.runs)), state="vanished").select("run", "source")
+    files = [*decided.kept, *decided.vanished, *lost.iter_rows()]
+    judged = sources.filter(settings=settings.as_json()).select("run", "source").iter_rows()
+    is_judged = ownership.is_of(batches, judged, sources)
+    is_stale = batches["state"] == "stale"
+    chosen = ownership.is_of(batches, files, sources) & (
+        ~is_stale | (_refused_by_accounting(batches, publication) & ~is_judged)
+    )
+    chosen &= pl.Series([selection.takes(split, step) for split, step in batches.select("split", "step").iter_rows()])
+    return batches.filter(chosen).with_columns(state=pl.lit("ok"))
+
+
+def _refused_by_accounting(batches: pl.DataFrame, publication: Publication) -> pl.Series:
+    """Return which batches only the accounting has refused: what was read of them is as good as ever."""
+    errors = publication.findings.filter(severity="error")
+    by_accounting = errors.filter(pl.col("code").is_in(ACCOUNTING_CODES))
+    by_reading = errors.filter(~pl.col("code").is_in(ACCOUNTING_CODES))
+    key = pl.struct(BATCH)
+    found = [frame.select(BATCH).unique().to_struct("keys").implode() for frame in (by_accounting, by_reading)]
+    of_file = pl.col("source").is_in(
+        by_reading.filter(pl.col("step").is_null())["source"].drop_nulls().unique().to_list()
+    )
+    return batches.select(key.is_in(found[0]) & ~key.is_in(found[1]) & ~of_file).to_series()
 
 
 def _modified(file: SourceFile) -> int:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from pipeline.errors import NoInputError, StorageError
+from pipeline.errors import LedgerError, NoInputError, StorageError
 from pipeline.expressions.keys import BATCH
 from pipeline.recomputing import again, compaction, merge
 from pipeline.recomputing.chunk import finding_rows
 from pipeline.recomputing.decisions import Decided, Known, batches_to_account, decide
 from pipeline.recomputing.options import Options
 from pipeline.recomputing.outcome import Outcome
-from pipeline.recomputing.sources import source_rows
+from pipeline.recomputing.ownership import is_of
+from pipeline.recomputing.replaced import replaced
+from pipeline.recomputing.sources import renames, source_rows
 from pipeline.recomputing.taking import take
 from pipeline.recomputing.work import Work
 from pipeline.store import lock, publication
@@ -23,10 +27,12 @@ from pipeline.store.layout import Layout
 from pipeline.store.publication import STORED_BATCHES, Publication
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from pipeline.recomputing.ownership import FileKey
     from pipeline.recomputing.plan import RunPlan
+    from pipeline.recomputing.work import Key
+    from schemas.findings import Finding
 
 _WAIT_STEP = 0.2
 
@@ -50,7 +56,7 @@ def recompute(plans: Sequence[RunPlan], ledger: Path, options: Options | None = 
     options = options or Options()
     layout = Layout(ledger)
     with lock.writing(layout):
-        before = publication.current(layout)
+        before = publication.last(layout)
         outcome = Outcome(generation=before.number)
         decided = _decide_all(plans, before, options, outcome)
         work = Work(layout, options)
@@ -58,10 +64,19 @@ def recompute(plans: Sequence[RunPlan], ledger: Path, options: Options | None = 
             _compute(work, decided, before)
             _publish(work, decided, before, outcome)
         except OSError as error:
-            publication.collect_garbage(layout, before.number, options.retention)
+            _tidy(layout, options)
             message = f"{ledger} cannot be written ({error.strerror or error}); what was published stays as it was"
             raise StorageError(message) from error
     return outcome
+
+
+def _tidy(layout: Layout, options: Options) -> None:
+    """Remove what a failed publication has left, as far as that is possible now; the next one will remove the rest.
+
+    It may have failed after its generation was in place: which is the newest has to be asked.
+    """
+    with suppress(OSError, LedgerError):
+        publication.collect_garbage(layout, publication.current_number(layout), options.retention)
 
 
 def _decide_all(plans: Sequence[RunPlan], before: Publication, options: Options, outcome: Outcome) -> list[Decided]:
@@ -69,7 +84,7 @@ def _decide_all(plans: Sequence[RunPlan], before: Publication, options: Options,
     decided, errors = _decided(plans, before, options)
     if errors and not decided:
         raise errors[0]
-    outcome.failed_runs = [str(error) for error in errors]
+    outcome.failed_runs = [str(error) for error in errors] + [text for one in decided for text in one.failures]
     deadline = time.monotonic() + options.still_seconds + 1
     while options.wait and before.number == 0 and _only_pending(decided) and time.monotonic() < deadline:
         if options.stop():
@@ -108,29 +123,42 @@ def _compute(work: Work, decided: Sequence[Decided], before: Publication) -> Non
     progress(total, total)
     for one in decided:
         selected = batches_to_account(before, one.plan.settings, one, work.options.selection)
+        # What was read now is computed already, though its file may be known by another name.
+        selected = selected.join(_claimed(work), on=list(BATCH), how="anti")
         again.account_again(work, selected, one.plan.settings)
 
 
 def _publish(work: Work, decided: Sequence[Decided], before: Publication, outcome: Outcome) -> None:
     now = datetime.now(UTC)
-    findings = [finding for one in decided for finding in one.findings]
-    findings += [finding for one in decided for finding in one.settings_findings()]
-    work.find_duplicates(_kept_claims(decided, before, work))
+    standing = [finding for one in decided for finding in (*one.findings, *one.settings_findings())]
+    work.find_duplicates(_other_claims(decided, before, work))
     accepted = pl.concat(work.accepted) if work.accepted else STORED_BATCHES.to_frame()
     accepted = accepted.with_columns(published_at=pl.lit(now, STORED_BATCHES["published_at"]))
+    refused = _refused_keys(work)
+    digests = {taken.file.name: taken.digest for taken, _ in work.taken}
+    work.findings += [
+        finding
+        for finding in replaced(work.layout, before, accepted, digests)
+        if (finding.run, finding.split, finding.step) not in refused
+    ]
+    renamed = dict(renames(work, decided, before))
+    gone, missing = _no_longer_shown(work, before, renamed)
     update = merge.Update(
         accepted=accepted,
-        refused=_refused_keys(work),
-        refused_sources=frozenset(batch.source for batch in work.refused if batch.step is None),
-        findings=finding_rows([*findings, *work.findings]),
+        refused=refused,
+        missing=missing,
+        gone=gone - (frozenset(accepted.select(BATCH).iter_rows()) - refused),
+        findings=finding_rows([*standing, *work.findings]),
         settled=_settled(work, decided),
-        settled_accounting=frozenset(source for _, source in work.accounted_again),
+        settled_accounting=frozenset(work.accounted_again),
+        settled_errors=frozenset(key for one in decided for key in one.vanished),
         settled_runs=frozenset(run for one in decided for run in one.runs),
-        sources=source_rows(work, decided, before, now),
+        selection=work.options.selection,
+        sources=source_rows(work, decided, before, now, renamed),
     )
     _tell(outcome, work, decided, update)
-    outcome.findings = [*findings, *work.findings]
-    if not update.changes(before) and not publication.has_moved(work.layout):
+    outcome.findings = [*_not_told_before(standing, before), *work.findings]
+    if not update.changes(before) and not publication.needs_its_file(work.layout, before):
         return
     merged = merge.merged(work.layout, before, update)
     publication.publish(work.layout, compaction.compacted(work.layout, merged), now, work.options.retention)
@@ -138,19 +166,65 @@ def _publish(work: Work, decided: Sequence[Decided], before: Publication, outcom
     outcome.published = True
 
 
-def _kept_claims(decided: Sequence[Decided], before: Publication, work: Work) -> pl.DataFrame:
-    """Return run, split, step and source of published batches whose files are there, and were not read now."""
-    claimed = pl.DataFrame(
-        [key for key in work.claims if key[2] is not None],
-        schema={name: STORED_BATCHES[name] for name in BATCH},
-        orient="row",
-    )
-    published = before.batches.select(*BATCH, "source").join(claimed, on=list(BATCH), how="semi")
-    there = {key for one in decided for key in one.kept}
-    there |= {(d.file.run, d.file.name) for one in decided for d in one.decisions}
-    there -= {(taken.file.run, taken.file.name) for taken, _ in work.taken}
-    is_there = [(run, source) in there for run, source in published.select("run", "source").iter_rows()]
-    return published.filter(pl.Series(is_there, dtype=pl.Boolean))
+def _claimed(work: Work) -> pl.DataFrame:
+    keys = [key for key in work.claims if key[2] is not None]
+    return pl.DataFrame(keys, schema={name: STORED_BATCHES[name] for name in BATCH}, orient="row")
+
+
+def _other_claims(decided: Sequence[Decided], before: Publication, work: Work) -> Iterator[tuple[Key, str]]:
+    """Yield (batch, file) of the batches read now that another file of these sources claims, which was not read now.
+
+    Files of other sources claim nothing: what a later call gives counts. Two names of one file are one claim.
+    """
+    there = {source for one in decided for _, source in one.kept}
+    there |= {decision.file.name for one in decided for decision in one.decisions}
+    duplicates = before.findings.filter(code="duplicate_batch").select(*BATCH, "source")
+    earlier = pl.concat([before.batches.select(*BATCH, "source"), duplicates]).unique(maintain_order=True)
+    read = {taken.file.name for taken, _ in work.taken}
+    for run, split, step, source in earlier.join(_claimed(work), on=list(BATCH), how="semi").iter_rows():
+        key = (run, split, step)
+        if source in there and source not in read and not _is_one_file(source, work.claims[key]):
+            yield key, source
+
+
+def _is_one_file(source: str, others: Sequence[str]) -> bool:
+    """Return whether a file is not there, or is one of the others by another name."""
+    path = Path(source)
+    try:
+        return not path.exists() or any(path.samefile(other) for other in others)
+    except OSError:
+        return False
+
+
+def _no_longer_shown(work: Work, before: Publication, renamed: Mapping[str, str]) -> tuple[merge.Keys, merge.Keys]:
+    """Return the published batches that their files, read now, no longer show: gone from a whole file, else missing.
+
+    A file that holds nothing at all is no better than a broken one.
+    """
+    whole: set[FileKey] = set()
+    broken: set[FileKey] = set()
+    for taken, _ in work.taken:
+        (whole if taken.is_whole else broken).add(taken.file.key)
+        if taken.file.name in renamed:
+            whole.add((taken.file.run, renamed[taken.file.name]))
+    takes = work.options.selection.takes
+    shown = {(*key, source) for key, sources in work.claims.items() for source in sources}
+
+    def unshown(files: set[FileKey]) -> merge.Keys:
+        rows = before.batches.filter(is_of(before.batches, files, before.sources)).select(*BATCH, "source")
+        return frozenset(
+            (run, split, step)
+            for run, split, step, source in rows.iter_rows()
+            if takes(split, step) and (run, split, step, source) not in shown
+        )
+
+    return unshown(whole), unshown(broken)
+
+
+def _not_told_before(standing: Sequence[Finding], before: Publication) -> list[Finding]:
+    """Return the findings that stand as long as a file or a setting does, and that were not published already."""
+    told = set(before.findings.select("code", "run", "source").iter_rows())
+    return [finding for finding in standing if (finding.code, finding.run, finding.source) not in told]
 
 
 def _refused_keys(work: Work) -> frozenset[tuple[str, str, int]]:
@@ -158,20 +232,20 @@ def _refused_keys(work: Work) -> frozenset[tuple[str, str, int]]:
     return frozenset((run, split, step) for run, split, step in keys if step is not None)
 
 
-def _settled(work: Work, decided: Sequence[Decided]) -> frozenset[str]:
-    """Return the sources whose earlier findings are settled by this recompute's."""
-    read = {taken.file.name for taken, _ in work.taken}
-    looked_at = {finding.source for one in decided for finding in one.findings}
-    claimed = {finding.source for finding in work.duplicated}
-    return frozenset(source for source in read | looked_at | claimed if source is not None)
+def _settled(work: Work, decided: Sequence[Decided]) -> frozenset[FileKey]:
+    """Return the files whose earlier findings are settled by this recompute's."""
+    read = {taken.file.key for taken, _ in work.taken}
+    looked_at = {(finding.run or "", finding.source or "") for one in decided for finding in one.findings}
+    looked_at |= {key for one in decided for key in one.not_foreign}
+    return frozenset(read | looked_at)
 
 
 def _tell(outcome: Outcome, work: Work, decided: Sequence[Decided], update: merge.Update) -> None:
     outcome.accepted = update.kept
-    outcome.refused = len({(*batch.key, batch.source) for batch in work.refused}) + len(work.duplicated)
+    outcome.refused = len({(error.run, error.split, error.step, error.source) for error in work.errors})
     outcome.pending = [decision.file.name for one in decided for decision in one.of("pending")]
     outcome.pending += [taken.file.name for taken in work.pending]
     outcome.unchanged = sum(len(one.kept) for one in decided)
     outcome.vanished = sum(len(one.vanished) for one in decided)
-    outcome.reasons = work.reasons()
+    outcome.reasons = work.reasons
     outcome.stopped = work.options.stop()

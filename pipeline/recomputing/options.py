@@ -45,6 +45,12 @@ class Selection:
         )
 
     @property
+    def words(self) -> str:
+        """Return the selection as text, as it is noted with a file of which it took a part."""
+        parts = (("split", self.split), ("from", self.first), ("to", self.last))
+        return "; only " + ", ".join(f"{name} {value}" for name, value in parts if value is not None)
+
+    @property
     def cuts_files(self) -> bool:
         """Return whether some batches of a file may be in and others out."""
         return not (self.first is None and self.last is None and self.split is None)

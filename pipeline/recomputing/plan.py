@@ -36,20 +36,16 @@ class RunPlan:
             looks: how known files looked (see `sources.discovery.discover`).
 
         Raises:
-            NoInputError: a source does not exist, or none has a file.
+            NoInputError: not one of the sources exists.
         """
         found = Discovered()
-        seen: set[str] = set()
+        errors: list[NoInputError] = []
         for source in self.sources:
-            part = discover(source, self.name, self.format, looks)
-            found.files += [file for file in part.files if file.name not in seen]
-            found.unchanged += part.unchanged
-            found.findings += part.findings
-            found.directories |= part.directories
-            seen.update(file.name for file in part.files)
-        if not found.files and not found.findings and not found.unchanged:
-            message = (
-                f"{', '.join(self.sources)}: no rollout dumps (N.pt, eval_N.pt, *.jsonl, *.parquet, *.arrow) there"
-            )
-            raise NoInputError(message)
+            try:
+                found.add(discover(source, self.name, self.format, looks))
+            except NoInputError as error:
+                errors.append(error)
+        if len(errors) == len(self.sources):
+            raise errors[0]
+        found.failures = [str(error) for error in errors]
         return found

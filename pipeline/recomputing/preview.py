@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from pipeline.expressions.versions import current as current_versions
+from pipeline.errors import NoInputError
+from pipeline.recomputing.again import reasons
 from pipeline.recomputing.decisions import Known, batches_to_account, decide
 from pipeline.store import publication
 from pipeline.store.layout import Layout
@@ -34,11 +35,20 @@ def preview(plans: Sequence[RunPlan], ledger: Path, options: Options) -> pl.Data
     """Return one row a file to be read, to wait for, or gone, and one a published batch to be computed again.
 
     Raises:
-        NoInputError: a source does not exist.
+        NoInputError: no run has a source.
     """
     before = publication.current(Layout(ledger))
     known = Known(before)
-    rows = [row for plan in plans for row in _rows(decide(plan, known, options), before, options)]
+    rows: list[tuple[object, ...]] = []
+    errors: list[NoInputError] = []
+    for plan in plans:
+        try:
+            rows += _rows(decide(plan, known, options), before, options)
+        except NoInputError as error:
+            errors.append(error)
+            rows.append((plan.name, None, None, "fail", str(error), ", ".join(plan.sources)))
+    if len(errors) == len(plans):
+        raise errors[0]
     return pl.DataFrame(rows, schema=_SCHEMA, orient="row")
 
 
@@ -49,10 +59,9 @@ def _rows(decided: Decided, before: Publication, options: Options) -> Iterator[t
             yield file.run, file.split, file.step, decision.action, decision.reason, file.name
     for run, source in decided.vanished:
         yield run, None, None, "keep", "vanished", source
+    for failure in decided.failures:
+        yield decided.plan.name, None, None, "fail", failure, None
     again = batches_to_account(before, decided.plan.settings, decided, options.selection)
-    is_same_code = pl.col("versions") == current_versions()
-    reasons = again.with_columns(
-        reason=pl.when(is_same_code).then(pl.lit("settings")).otherwise(pl.lit("metric version"))
-    )
-    for run, split, step, reason, source in reasons.select("run", "split", "step", "reason", "source").iter_rows():
+    rows = again.select("run", "split", "step", "source").iter_rows()
+    for (run, split, step, source), reason in zip(rows, reasons(again), strict=True):
         yield run, split, step, "account again", reason, source

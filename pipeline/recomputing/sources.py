@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from pipeline.recomputing.decisions import Decided
+    from pipeline.recomputing.ownership import FileKey
     from pipeline.recomputing.taking import Taken
     from pipeline.recomputing.work import Work
     from pipeline.sources.batch import SourceFile
@@ -27,10 +28,19 @@ Rows = dict[tuple[str, str], dict[str, Any]]
 """Rows of files by run and path."""
 
 
-def source_rows(work: Work, decided: Sequence[Decided], before: Publication, now: datetime) -> pl.DataFrame:
-    """Return the rows of all source files after this recompute; rows of files that it did not touch are as before."""
+def source_rows(
+    work: Work, decided: Sequence[Decided], before: Publication, now: datetime, renamed: Mapping[str, str]
+) -> pl.DataFrame:
+    """Return the rows of all source files after this recompute; rows of files that it did not touch are as before.
+
+    Args:
+        work: what was done.
+        decided: what was decided.
+        before: the last publication.
+        now: when.
+        renamed: former names of files, by their new ones.
+    """
     known = Known(before)
-    renamed = dict(_renamed(work, decided, before))
     rows: Rows = {}
     for one in decided:
         for run, source in one.vanished:
@@ -48,23 +58,26 @@ def source_rows(work: Work, decided: Sequence[Decided], before: Publication, now
 
 
 def _put_taken(rows: Rows, work: Work, renamed: Mapping[str, str], now: datetime) -> None:
-    refused = _refused_sources(work)
+    errors = _errors(work)
     for taken, settings in work.taken:
         name = taken.file.name
         reason = f"renamed from {renamed[name]}" if name in renamed else taken.reason
-        _put(rows, _taken(taken, settings, reason, now, is_refused=name in refused))
+        part = work.options.selection.words if taken.is_partial else ""
+        _put(rows, _taken(taken, settings, reason + part, now, is_refused=_is_refused(taken, errors)))
 
 
 def _put_judged(rows: Rows, work: Work, known: Known) -> None:
     """Put the rows of files that were not read now: computed again, or found to be claimed by another file as well."""
-    refused = _refused_sources(work)
+    errors = _errors(work)
     for (run, source), settings in work.accounted_again.items():
-        row = rows.get((run, source)) or known.row(run, source) or {}
-        _put(rows, {**row, "settings": settings, "state": "refused" if source in refused else row["state"]})
+        row = rows.get((run, source)) or known.row(run, source)
+        if row is not None:
+            is_refused = row["state"] != "vanished" and (run, source) in errors
+            _put(rows, {**row, "settings": settings, "state": "refused" if is_refused else row["state"]})
     for finding in work.duplicated:
         key = (finding.run or "", finding.source or "")
         judged = rows.get(key) or known.row(*key)
-        if judged is not None:
+        if judged is not None and judged["state"] != "vanished":
             _put(rows, {**judged, "state": "refused", "reason": "its batch is also claimed by another source"})
 
 
@@ -78,23 +91,34 @@ def _put(rows: Rows, row: dict[str, Any]) -> None:
     rows[row["run"], row["source"]] = row
 
 
-def _renamed(work: Work, decided: Sequence[Decided], before: Publication) -> Iterator[tuple[str, str]]:
-    """Yield (new name, old name) of files that are not there any more under the old name, with the same content."""
+def renames(work: Work, decided: Sequence[Decided], before: Publication) -> Iterator[tuple[str, str]]:
+    """Yield (new name, old name) of files that are not there any more under the old name, with the same content.
+
+    Only of files that were taken as a whole: what they hold replaces what was published of them under the old name.
+    """
+    if not work.taken:
+        return
+    errors = _errors(work)
     gone = {key for one in decided for key in one.vanished}
     names = zip(before.sources["run"], before.sources["source"], strict=True)
     is_gone = pl.Series([key in gone for key in names], dtype=pl.Boolean) | (before.sources["state"] == "vanished")
     lost = before.sources.filter(is_gone & before.sources["digest"].is_not_null()).sort("source")
     by_digest = {(run, digest): source for run, digest, source in lost.select("run", "digest", "source").iter_rows()}
-    known = set(before.sources["source"])
+    known = set(before.sources.filter(pl.col("versions").is_not_null())["source"])
     for taken, _ in work.taken:
-        old = by_digest.get((taken.file.run, taken.digest or ""))
-        if old is not None and taken.file.name not in known:
+        old = by_digest.pop((taken.file.run, taken.digest or ""), None)
+        is_whole = not taken.is_partial and not _is_refused(taken, errors)
+        if old is not None and taken.file.name not in known and is_whole:
             yield taken.file.name, old
 
 
-def _refused_sources(work: Work) -> set[str]:
-    errors = {finding.source for finding in work.findings if finding.severity == "error"}
-    return {source for source in errors if source is not None}
+def _errors(work: Work) -> set[FileKey]:
+    """Return (run, path) of every error, the run being the batch's."""
+    return {(finding.run or "", finding.source or "") for finding in work.errors}
+
+
+def _is_refused(taken: Taken, errors: set[FileKey]) -> bool:
+    return any((batch.run, batch.source) in errors for batch in taken.batches)
 
 
 def _stamped(file: SourceFile) -> dict[str, Any]:
@@ -103,7 +127,7 @@ def _stamped(file: SourceFile) -> dict[str, Any]:
 
 
 def _taken(taken: Taken, settings: Settings, reason: str, now: datetime, *, is_refused: bool) -> dict[str, Any]:
-    state = "refused" if is_refused else "partial" if taken.is_partial else "taken"
+    state = "partial" if taken.is_partial else "refused" if is_refused else "taken"
     return {
         **_stamped(taken.file),
         "state": state,

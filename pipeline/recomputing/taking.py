@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import errno
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from pipeline.recomputing.decisions import has_train_companion
 from pipeline.recomputing.options import FRESH_SECONDS
-from pipeline.sources.reading import read
+from pipeline.sources.reading import read, refused
 from pipeline.sources.stamps import Stamp, digest
+from schemas.findings import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from pipeline.recomputing.decisions import Decision
     from pipeline.recomputing.options import Options
     from pipeline.sources.batch import BatchRead, SourceFile
-    from schemas.findings import Finding
 
 _UNREADABLE = frozenset(("unreadable_file", "unknown_format", "torn_line"))
 """Problems that a file has while it is being written."""
+_PASSING = frozenset(
+    (errno.ENOENT, errno.ESTALE, errno.EAGAIN, errno.EINTR, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC)
+)
+"""Errors that are none of the file's: it was just moved, the server forgot it, the machine is short of something."""
 
 
 @dataclass
@@ -50,6 +55,11 @@ class Taken:
         return [finding for batch in self.batches for finding in batch.findings]
 
     @property
+    def is_whole(self) -> bool:
+        """Return whether it holds something, and nothing of it breaks the contract."""
+        return bool(self.batches or self.is_partial) and not self.refused
+
+    @property
     def refused(self) -> list[BatchRead]:
         """Return the batches that break the contract."""
         return [batch for batch in self.batches if batch.refused]
@@ -73,16 +83,31 @@ def _take(decision: Decision, options: Options, hasher: ThreadPoolExecutor) -> T
     file = decision.file
     try:
         before = Stamp.of(file.path)
+        file = replace(file, stamp=before)
         # Hashing leaves the interpreter free, so that the second core does it while the first one reads.
-        content = hasher.submit(digest, file.path)
-        batches = list(read(replace(file, stamp=before)))
-        taken = Taken(replace(file, stamp=before), decision.reason, batches, content.result())
+        content = hasher.submit(_digest, file.path)
+        batches = list(read(file))
+        taken = Taken(file, decision.reason, batches, content.result())
         changed = Stamp.of(file.path) != before
     except OSError as error:
-        return Taken(file, decision.reason, pending=f"cannot be read now ({error.strerror})")
+        if error.errno in _PASSING:
+            return Taken(file, decision.reason, pending=f"cannot be read now ({error.strerror})")
+        message = f"cannot be read ({error.strerror or error}); check its permissions and its file system"
+        taken = Taken(file, decision.reason, [refused(file, Finding(code="unreadable_file", message=message))])
+        changed = False
     if changed:
         return Taken(file, decision.reason, pending="changed while it was read")
     return _judged(_selected(taken, options), options)
+
+
+def _digest(path: Path) -> str | None:
+    """Return a file's digest; null where it cannot be read, as the reader will say in its own words."""
+    try:
+        return digest(path)
+    except OSError as error:
+        if error.errno in _PASSING:
+            raise
+        return None
 
 
 def _selected(taken: Taken, options: Options) -> Taken:
@@ -95,7 +120,8 @@ def _selected(taken: Taken, options: Options) -> Taken:
 
 def _judged(taken: Taken, options: Options) -> Taken:
     """Return the file as pending where it is too young to be called broken."""
-    is_live = options.still_seconds > 0 and not has_train_companion(taken.file)
+    # The train dump beside a young file may be that of the step's earlier life, before a resumed run came by again.
+    is_live = options.still_seconds > 0
     codes = {finding.code for batch in taken.refused for finding in batch.findings if finding.severity == "error"}
     if is_live and codes & _UNREADABLE and _age(taken.file) < FRESH_SECONDS:
         return Taken(taken.file, taken.reason, pending="cannot be read yet")

@@ -16,7 +16,7 @@ from pipeline.store.publication import SEGMENT, STORED_BATCHES
 from schemas.findings import Finding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pipeline.recomputing.options import Options
     from pipeline.recomputing.taking import Taken
@@ -42,6 +42,7 @@ class Work:
         claims: the sources of every batch that was read.
         duplicated: a finding for every source of a batch that several sources claim.
         accounted_again: settings (JSON) of every file (run, source) whose published batches were computed again.
+        reasons_again: how many published batches were computed again for each reason.
     """
 
     layout: Layout
@@ -54,6 +55,7 @@ class Work:
     claims: dict[Key, list[str]] = field(default_factory=lambda: defaultdict(list))
     duplicated: list[Finding] = field(default_factory=list)
     accounted_again: dict[tuple[str, str], str] = field(default_factory=dict)
+    reasons_again: Counter[str] = field(default_factory=Counter)
 
     def chunks(self, files: Iterator[Taken], settings: Settings) -> Iterator[list[BatchRead]]:
         """Yield accepted batches, as many at a time as make a chunk."""
@@ -88,13 +90,12 @@ class Work:
         keys = set(computed.batches.select(BATCH).iter_rows())
         self.refused += [batch for batch in batches if batch.key not in keys]
 
-    def keep(self, computed: Computed, settings: Settings, state: pl.DataFrame | None = None) -> None:
+    def keep(self, computed: Computed, settings: Settings) -> None:
         """Write the segment of some computed batches.
 
         Args:
             computed: the batches' tables.
             settings: what they were computed with.
-            state: run, split, step and state of batches that are not simply `ok`.
         """
         self.findings += computed.findings
         if computed.batches.is_empty():
@@ -106,32 +107,30 @@ class Work:
             SEGMENT: pl.lit(segment),
             "published_at": pl.lit(None, STORED_BATCHES["published_at"]),
         }
-        batches = computed.batches.with_columns(**stamp)
-        if state is None:
-            batches = batches.with_columns(state=pl.lit("ok"))
-        else:
-            batches = batches.join(state.select(*BATCH, "state"), on=list(BATCH), how="left")
+        batches = computed.batches.with_columns(**stamp, state=pl.lit("ok"))
         self.accepted.append(batches.select(pl.col(name).cast(dtype) for name, dtype in STORED_BATCHES.items()))
 
+    @property
     def reasons(self) -> dict[str, int]:
-        """Return how many files were read for each reason."""
-        return dict(Counter(taken.reason for taken, _ in self.taken))
+        """Return how many files were read, and batches accounted for again, for each reason."""
+        read = Counter(taken.reason for taken, _ in self.taken)
+        return dict(read + self.reasons_again)
 
     @property
     def errors(self) -> list[Finding]:
         """Return the findings that refuse a batch."""
         return [finding for finding in self.findings if finding.severity == "error"]
 
-    def find_duplicates(self, known: pl.DataFrame) -> None:
+    def find_duplicates(self, others: Iterable[tuple[Key, str]]) -> None:
         """Note a finding for every source of a batch that several sources claim; none of them is taken.
 
         Args:
-            known: run, split, step and source of published batches whose files are there and were not read now.
+            others: batch and source of further claims, of files that were not read now.
         """
         claims = {key: list(sources) for key, sources in self.claims.items() if key[2] is not None}
-        for run, split, step, source in known.iter_rows():
-            if (run, split, step) in claims and source not in claims[run, split, step]:
-                claims[run, split, step].append(source)
+        for key, source in others:
+            if source not in claims[key]:
+                claims[key].append(source)
         several = {key: sources for key, sources in claims.items() if len(sources) > 1}
         self.duplicated = [_duplicate(key, source, sources) for key, sources in several.items() for source in sources]
         self.findings += self.duplicated

@@ -92,16 +92,13 @@ def _add_directory(found: Discovered, directory: Path, run: str | None, format: 
     with os.scandir(listed) as entries:
         for entry in entries:
             # Most files of a long run are known: one look at each is all that they cost.
-            look = looks.get((run, entry.path))
-            if look is not None and _looks_so(entry, look):
-                found.unchanged.append((run, entry.path))
+            key = run, entry.path
+            look = looks.get(key)
+            status = None if look is None else _status(entry)
+            if status is not None and (status.st_size, status.st_mtime_ns) == look and stat.S_ISREG(status.st_mode):
+                found.unchanged.append(key)
             else:
                 _add_entry(found, entry, run, format)
-
-
-def _looks_so(entry: os.DirEntry[str], look: tuple[int, int]) -> bool:
-    status = _status(entry)
-    return status is not None and stat.S_ISREG(status.st_mode) and (status.st_size, status.st_mtime_ns) == look
 
 
 def _add_entry(found: Discovered, entry: os.DirEntry[str], run: str, format: str | None) -> None:

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import TYPE_CHECKING
+
+import polars as pl
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import polars as pl
-
 
 def write_parquet(frame: pl.DataFrame, path: Path) -> None:
-    """Write a Parquet file and see it on disk."""
+    """Write a Parquet file and see it on disk.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     with path.open("wb") as file:
-        frame.write_parquet(file, compression="zstd", compression_level=1, statistics=True)
+        try:
+            frame.write_parquet(file, compression="zstd", compression_level=1, statistics=True)
+        except pl.exceptions.PolarsError as error:
+            # The engine has its own words for some errors of the disk.
+            raise OSError(errno.EIO, str(error).splitlines()[0], str(path)) from error
         file.flush()
         os.fsync(file.fileno())
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a small file, whole or not at all; it need not survive a power cut."""
+    staged = path.with_name(f"{path.name}.new")
+    staged.write_text(text, encoding="utf-8")
+    staged.replace(path)
 
 
 def sync_directory(directory: Path) -> None:

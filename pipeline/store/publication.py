@@ -11,6 +11,8 @@ import shutil
 import time
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -88,17 +90,20 @@ def newest_number(layout: Layout) -> int:
     return number
 
 
-def has_moved(layout: Layout) -> bool:
-    """Return whether the ledger's file points to another place than where it lies."""
-    number, root = _info(layout)
-    return number > 0 and root != str(layout.root.resolve())
+def needs_its_file(layout: Layout, last: Publication) -> bool:
+    """Return whether the ledger's file is to be written anew: it is lost, damaged, or points to where it was before."""
+    try:
+        number, root = _info(layout)
+    except NoInputError:
+        return True
+    return number != last.number or (number > 0 and root != str(layout.root.resolve()))
 
 
 def _info(layout: Layout) -> tuple[int, str]:
     if not layout.database.exists():
         return 0, ""
     try:
-        with closing(duckdb.connect(str(layout.database), read_only=True)) as connection:
+        with opened(layout) as connection:
             row = connection.execute("SELECT generation, root FROM ledger_info").fetchone()
     except duckdb.Error as error:
         message = (
@@ -106,6 +111,59 @@ def _info(layout: Layout) -> tuple[int, str]:
         )
         raise NoInputError(message) from error
     return (int(row[0]), str(row[1])) if row else (0, "")
+
+
+@contextmanager
+def opened(layout: Layout) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Yield a connection to the newest publication, as any client would read it.
+
+    The file is attached: connecting to it would give the older one that another connection of this process has open.
+    Where somebody has opened it for writing, which locks it, a copy is read: nothing of ours is ever written into it.
+    """
+    with closing(duckdb.connect(":memory:")) as connection, TemporaryDirectory(prefix="rollout-ledger") as aside:
+        try:
+            _attach(connection, layout.database)
+        except duckdb.IOException as error:
+            if "lock" not in str(error):
+                raise
+            _attach(connection, Path(shutil.copy(layout.database, aside)))
+        connection.execute("USE ledger")
+        yield connection
+
+
+def _attach(connection: duckdb.DuckDBPyConnection, database: Path) -> None:
+    connection.execute(f"ATTACH {relations.quoted(str(database))} AS ledger (READ_ONLY)")
+
+
+def last(layout: Layout) -> Publication:
+    """Return the publication that the next one starts from.
+
+    It is the newest one. Where the ledger's file is lost or damaged, it is the newest one whose files are whole: they
+    hold everything, and the file can be made from them.
+
+    Raises:
+        NoInputError: the ledger's file cannot be read, and there is nothing to make it from.
+    """
+    try:
+        number = current_number(layout)
+    except NoInputError:
+        found = _newest_whole(layout)
+        if found is None:
+            raise
+        return found
+    return load(layout, number) if number else _newest_whole(layout) or NOTHING
+
+
+def _newest_whole(layout: Layout) -> Publication | None:
+    names = [path.name for path in layout.generation(0).parent.glob("*") if path.name.isdigit()]
+    for number in sorted(map(int, names), reverse=True):
+        try:
+            found = load(layout, number)
+        except NoInputError:
+            continue
+        if found.batches.schema == STORED_BATCHES and all(layout.segment(name).is_dir() for name in found.segments):
+            return found
+    return None
 
 
 def current(layout: Layout) -> Publication:
@@ -150,14 +208,28 @@ def collect_garbage(layout: Layout, newest: int, retention: Retention) -> list[s
     kept = [path for path in generations if _is_kept(layout, int(path.name), newest, retention)]
     named: set[str] = set()
     for path in kept:
-        batches = pl.read_parquet(path / f"{BatchRow.relation}.parquet", columns=[SEGMENT], glob=False)
-        named.update(batches[SEGMENT].drop_nulls())
+        named |= _named_segments(path, is_newest=int(path.name) == newest)
     gone = [path for path in generations if path not in kept]
     gone += [path for path in layout.segment("").glob("*") if path.name not in named]
     for directory in gone:
         shutil.rmtree(directory, ignore_errors=True)
     shutil.rmtree(layout.staging, ignore_errors=True)
     return [path.name for path in gone]
+
+
+def _named_segments(generation: Path, *, is_newest: bool) -> set[str]:
+    """Return the segments that a generation names; none where it is a ruin, unless it is the published one.
+
+    Raises:
+        OSError: the published generation cannot be read: then nothing may be removed.
+    """
+    path = generation / f"{BatchRow.relation}.parquet"
+    try:
+        return set(pl.read_parquet(path, columns=[SEGMENT], glob=False)[SEGMENT].unique().drop_nulls())
+    except (OSError, pl.exceptions.PolarsError) as error:
+        if is_newest:
+            raise OSError(errno.EIO, f"{path} cannot be read") from error
+        return set()
 
 
 def _is_kept(layout: Layout, number: int, newest: int, retention: Retention) -> bool:
@@ -208,8 +280,11 @@ def _write_database(layout: Layout, publication: Publication, published_at: date
         # Readers use older clients than this one: the file keeps the first stable storage format.
         connection.execute(f"ATTACH {relations.quoted(str(staged))} AS ledger (STORAGE_VERSION 'v1.0.0')")
         connection.execute("USE ledger")
+        # One transaction: the disk need not see each of some hundred statements by itself.
+        connection.execute("BEGIN")
         relations.create_info(connection, absolute, publication.number, published_at)
         relations.create(connection, absolute, publication.number, publication.segments)
+        connection.execute("COMMIT")
         connection.execute("USE memory")
         connection.execute("DETACH ledger")
     durable.sync_file(staged)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pipeline.store import derived
+from pipeline.store.derived import quoted
 from pipeline.store.layout import GENERATION_TABLES, SEGMENT_TABLES
 from schemas.frames import sql_columns
 from schemas.table import SCHEMA_VERSION
@@ -18,28 +20,52 @@ if TYPE_CHECKING:
     from pipeline.store.layout import Layout
     from schemas.table import Table
 
+__all__ = ["create", "create_info", "quoted"]
 
-def create(connection: duckdb.DuckDBPyConnection, layout: Layout, generation: int, segments: Sequence[str]) -> None:
-    """Create a view for every published relation, in the connection's current database."""
-    for table in GENERATION_TABLES:
-        files = [layout.generation_file(generation, table.relation)] if generation else []
-        _create_view(connection, table, files)
-    for table in SEGMENT_TABLES:
-        _create_view(connection, table, [layout.segment_file(segment, table.relation) for segment in segments])
+_INFO = {
+    "generation": "number of the publication; every recompute makes a new one",
+    "schema_version": "raised when a column changes its meaning, its name or its type",
+    "published_at": "when it was published, UTC",
+    "root": "where the ledger was when it was published",
+}
 
 
-def create_info(connection: duckdb.DuckDBPyConnection, generation: int, published_at: datetime) -> None:
+def create(
+    connection: duckdb.DuckDBPyConnection,
+    layout: Layout,
+    generation: int,
+    segments: Sequence[str],
+    *,
+    portable: bool = True,
+) -> None:
+    """Create a view for every published relation, and those derived from them, in the connection's current database.
+
+    Args:
+        connection: to the database.
+        layout: paths of the ledger.
+        generation: the publication to show; 0 for none.
+        segments: where the rows of its batches lie.
+        portable: whether other clients, older ones among them, will read the views.
+    """
+    for small in GENERATION_TABLES:
+        files = [layout.generation_file(generation, small.relation)] if generation else []
+        _create_view(connection, small, files)
+    for large in SEGMENT_TABLES:
+        _create_view(connection, large, [layout.segment_file(segment, large.relation) for segment in segments])
+    derived.create(connection, portable=portable)
+
+
+def create_info(connection: duckdb.DuckDBPyConnection, layout: Layout, generation: int, published_at: datetime) -> None:
     """Create the table that says which generation this is and what wrote it."""
     connection.execute(
-        "CREATE TABLE ledger_info (generation BIGINT, schema_version BIGINT, published_at TIMESTAMP WITH TIME ZONE)"
+        "CREATE TABLE ledger_info "
+        "(generation BIGINT, schema_version BIGINT, published_at TIMESTAMP WITH TIME ZONE, root VARCHAR)"
     )
-    connection.execute("INSERT INTO ledger_info VALUES (?, ?, ?)", [generation, SCHEMA_VERSION, published_at])
+    values = [generation, SCHEMA_VERSION, published_at, str(layout.root)]
+    connection.execute("INSERT INTO ledger_info VALUES (?, ?, ?, ?)", values)
     connection.execute("COMMENT ON TABLE ledger_info IS 'Which publication this file shows'")
-
-
-def quoted(text: str) -> str:
-    """Return a text as an SQL string."""
-    return "'" + text.replace("'", "''") + "'"
+    for name, text in _INFO.items():
+        connection.execute(f"COMMENT ON COLUMN ledger_info.{name} IS {quoted(text)}")
 
 
 def _create_view(connection: duckdb.DuckDBPyConnection, table: type[Table], files: Iterable[Path]) -> None:

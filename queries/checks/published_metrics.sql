@@ -1,0 +1,96 @@
+-- Is every published metric what SQL makes of the samples?
+--
+-- grain: run, split, step, scope, adapter_name, adapter_slot, metric
+-- severity: error
+-- read: `recomputed_metrics` computes every metric a second time, one file a metric in queries/metrics. A row
+--     is a figure that differs, or that only one side has. A metric without such a file is a difference as
+--     well.
+-- order: the largest difference comes first.
+-- parameters:
+--     run VARCHAR: only this run
+--     split VARCHAR: only train, or only eval
+--     from_step BIGINT: no earlier step
+--     to_step BIGINT: no later step
+--     adapter VARCHAR: only this adapter, by name, in whatever slot
+--     limit BIGINT = 1000: rows at most, those that matter most; null for all
+-- columns:
+--     run: training run
+--     split: train or eval
+--     step: the batch's number
+--     scope: batch or adapter
+--     adapter_name: LoRA adapter's name; null for no adapter
+--     adapter_slot: LoRA adapter's slot; null for no adapter
+--     metric: name of the metric
+--     published: value in metrics
+--     recomputed: value recomputed; null as well where there is no recomputation
+--     published_count: count in metrics; null where it is not published
+--     recomputed_count: count recomputed; null where there is no recomputation
+--     difference: published - recomputed
+
+WITH compared AS (
+    SELECT
+        coalesce(p.run, r.run) AS run,
+        coalesce(p.split, r.split) AS split,
+        coalesce(p.step, r.step) AS step,
+        coalesce(p.scope, r.scope) AS scope,
+        coalesce(p.adapter_name, r.adapter_name) AS adapter_name,
+        coalesce(p.adapter_slot, r.adapter_slot) AS adapter_slot,
+        coalesce(p.metric, r.metric) AS metric,
+        p.value AS published,
+        r.value AS recomputed,
+        p.count AS published_count,
+        r.count AS recomputed_count
+    FROM metrics AS p
+    FULL JOIN recomputed_metrics AS r
+        ON p.run = r.run
+        AND p.split = r.split
+        AND p.step = r.step
+        AND p.scope = r.scope
+        AND p.adapter_name IS NOT DISTINCT FROM r.adapter_name
+        AND p.adapter_slot IS NOT DISTINCT FROM r.adapter_slot
+        AND p.metric = r.metric
+),
+
+differing AS (
+    SELECT *
+    FROM compared
+    WHERE (
+            published_count IS DISTINCT FROM recomputed_count
+            OR (published IS NULL) <> (recomputed IS NULL)
+            OR (published IS NOT NULL AND NOT agrees(published, recomputed, 0.0))
+        )
+        AND ($run IS NULL OR run = $run)
+        AND ($split IS NULL OR split = $split)
+        AND ($from_step IS NULL OR step >= $from_step)
+        AND ($to_step IS NULL OR step <= $to_step)
+        AND ($adapter IS NULL OR adapter_name = $adapter)
+),
+
+sizes AS (
+    -- The largest number that went into a figure, where one differs: the tolerance grows with it, as rounding does.
+    SELECT run, split, step, max(abs(raw_reward)) AS size
+    FROM samples
+    INNER JOIN (SELECT DISTINCT run, split, step FROM differing) AS d USING (run, split, step)
+    GROUP BY run, split, step
+)
+
+SELECT
+    run,
+    split,
+    step,
+    scope,
+    adapter_name,
+    adapter_slot,
+    metric,
+    published,
+    recomputed,
+    published_count,
+    recomputed_count,
+    published - recomputed AS difference
+FROM differing
+LEFT JOIN sizes USING (run, split, step)
+WHERE published_count IS DISTINCT FROM recomputed_count
+    OR (published IS NULL) <> (recomputed IS NULL)
+    OR (published IS NOT NULL AND NOT agrees(published, recomputed, coalesce(size, 0.0)))
+ORDER BY abs(difference) DESC NULLS FIRST, run, split, step, scope, adapter_name, adapter_slot, metric
+LIMIT $limit;

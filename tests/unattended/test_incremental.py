@@ -1,0 +1,355 @@
+"""Recomputing what is new, again and again, gives what recomputing everything at once gives: random histories."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from pipeline import RunPlan, Settings, recompute
+from pipeline.errors import NoInputError, StorageError
+from pipeline.recomputing import Options
+from pipeline.sources.record_writers import write_json_lines
+from pipeline.sources.stamps import digest
+from pipeline.store import durable, relations
+from tests.unattended.effort import HISTORIES, STEPS
+from tests.unattended.ledgers import FIGURES, QUICK_DISK, Tables, bits, stored
+
+NAMES = ("0.jsonl", "1.jsonl", "rollout_1.jsonl", "eval_1.jsonl", "many.jsonl", "more.jsonl", "2.jsonl")
+SETTINGS = (
+    Settings(),
+    Settings(grpo_std_normalization=False),
+    Settings(reward_key="score"),
+    Settings(sibling_rewards="shared"),
+)
+REWARDS = (0.0, 1.0, 0.1, 0.7, 1 / 3, None, {"score": 0.3}, "text")
+BREAKS = ("torn", "negative", "empty", "garbage")
+KEY = ("run", "split", "step")
+Key = tuple[str, str, int]
+Row = dict[str, Any]
+
+one_reward = st.sampled_from(REWARDS)
+batches = st.lists(st.tuples(one_reward, st.integers(0, 2)), min_size=1, max_size=4)
+dumps = st.dictionaries(st.integers(1, 4), batches, min_size=1, max_size=3)
+
+
+@dataclass(frozen=True)
+class Remembered:
+    """What a published batch was read from."""
+
+    path: str
+    digest: str
+    content: bytes
+    state: str
+
+
+class DumpDirectory(RuleBasedStateMachine):
+    """A dump directory over months: written into, broken, tidied up, and recomputed now and then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.root = Path(tempfile.mkdtemp(prefix="history", dir=QUICK_DISK))
+        self.dumps = self.root / "dumps"
+        self.dumps.mkdir()
+        self.ledger = self.root / "ledger"
+        self.clock = time.time_ns() - 86_400 * 10**9
+        self.settings = SETTINGS[0]
+        self.serial = 0
+        self.must_verify = False
+        self.remembered: dict[Key, Remembered] = {}
+        self.alone: dict[tuple[str, str, str], dict[Key, Tables]] = {}
+        self.patch = pytest.MonkeyPatch()
+        # The relations are read from the files that the views would read; making views is most of a tick's time.
+        self.patch.setattr(relations, "create", lambda *_: None)
+
+    def teardown(self) -> None:
+        self.patch.undo()
+        shutil.rmtree(self.root)
+
+    # --- what happens to the directory ---
+
+    @initialize(steps=dumps)
+    def first(self, steps: dict[int, list[tuple[Any, int]]]) -> None:
+        self.write("many.jsonl", steps, None)
+
+    @rule(name=st.sampled_from(NAMES), steps=dumps, broken=st.sampled_from((None, None, None, *BREAKS)))
+    def write(self, name: str, steps: dict[int, list[tuple[Any, int]]], broken: str | None) -> None:
+        self.put(name, self.lines(name, steps), broken)
+
+    @rule(name=st.sampled_from(NAMES), steps=dumps)
+    def write_just_now(self, name: str, steps: dict[int, list[tuple[Any, int]]]) -> None:
+        self.put(name, self.lines(name, steps), None)
+        os.utime(self.dumps / name)
+
+    @rule(name=st.sampled_from(NAMES))
+    def let_it_be_still(self, name: str) -> None:
+        if (self.dumps / name).exists():
+            self.touch(name)
+
+    @rule(name=st.sampled_from(NAMES))
+    def delete(self, name: str) -> None:
+        (self.dumps / name).unlink(missing_ok=True)
+
+    @rule(name=st.sampled_from(NAMES), new=st.sampled_from(NAMES))
+    def rename(self, name: str, new: str) -> None:
+        if (self.dumps / name).exists() and not (self.dumps / new).exists():
+            (self.dumps / name).rename(self.dumps / new)
+
+    @rule(name=st.sampled_from(NAMES))
+    def overwrite_with_the_same_look(self, name: str) -> None:
+        path = self.dumps / name
+        if path.exists() and b"completed" in path.read_bytes():
+            look = path.stat()
+            path.write_bytes(path.read_bytes().replace(b"completed", b"truncated", 1))
+            os.utime(path, ns=(look.st_atime_ns, look.st_mtime_ns))
+            self.must_verify = True
+
+    @rule(chosen=st.sampled_from(SETTINGS))
+    def change_settings(self, chosen: Settings) -> None:
+        self.settings = chosen
+
+    def lines(self, name: str, steps: dict[int, list[tuple[Any, int]]]) -> list[Row]:
+        many = name in {"many.jsonl", "more.jsonl"}
+        self.serial += 1
+        common = {"response_length": 2, "status": "completed", "group_index": 0, "serial": self.serial}
+        return [
+            {**common, "reward": reward, "index": index, **({"step": step} if many else {})}
+            for step, batch in (steps if many else dict([next(iter(steps.items()))])).items()
+            for reward, index in batch
+        ]
+
+    def put(self, name: str, lines: list[Row], broken: str | None) -> None:
+        path = self.dumps / name
+        if broken == "negative":
+            lines[-1]["response_length"] = -1
+        write_json_lines(path, lines)
+        if broken == "torn":
+            path.write_bytes(path.read_bytes()[:-9])
+        if broken in {"empty", "garbage"}:
+            path.write_bytes(b"" if broken == "empty" else b"no dump at all")
+        self.touch(name)
+
+    def touch(self, name: str) -> None:
+        self.clock += 10**9
+        os.utime(self.dumps / name, ns=(self.clock, self.clock))
+
+    # --- recomputing ---
+
+    def recompute(self, ledger: Path | None = None, source: Path | None = None, **options: Any) -> bool:
+        """Recompute; return whether that could be done at all."""
+        plan = RunPlan((str(source or self.dumps),), self.settings, "a")
+        try:
+            recompute([plan], ledger or self.ledger, Options(wait=False, **options))
+        except (NoInputError, StorageError):
+            return False
+        return True
+
+    @rule()
+    def tick(self) -> None:
+        before = self.state_of_files()
+        if not self.recompute(verify=self.must_verify):
+            return
+        self.must_verify = False
+        self.compare(self.from_scratch(), before)
+
+    @rule(polls=st.integers(0, 4))
+    def tick_that_is_stopped(self, polls: int) -> None:
+        left = iter(range(polls))
+        self.recompute(verify=self.must_verify, stop=lambda: next(left, None) is None)
+        self.remember()
+
+    @rule(operation=st.sampled_from(("write_parquet", "sync_directory", "sync_file", "replace")), n=st.integers(1, 12))
+    def tick_that_fails(self, operation: str, n: int) -> None:
+        right, left = getattr(durable, operation), iter(range(n))
+
+        def failing(*arguments: Any) -> None:
+            if next(left, None) is None:
+                raise OSError(5, "Input/output error")
+            right(*arguments)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(durable, operation, failing)
+            self.recompute(verify=self.must_verify)
+        self.remember()
+
+    @precondition(lambda self: self.ledger.exists())
+    @rule()
+    def read_everything_again(self) -> None:
+        before = self.state_of_files()
+        if self.recompute(force=True, still_seconds=0):
+            self.must_verify = False
+            self.compare(self.from_scratch(still_seconds=0), before)
+
+    # --- what must hold ---
+
+    @invariant()
+    def relations_agree(self) -> None:
+        if not (self.ledger / "ledger.duckdb").exists():
+            return
+        newest, tables = stored(self.ledger)
+        keys = set(newest.batches.select(KEY).iter_rows())
+        assert len(keys) == newest.batches.height
+        assert set(newest.batches["source"]) <= set(newest.sources["source"])
+        for name, frame in tables.items():
+            assert set(frame.select(KEY).unique().iter_rows()) == keys, name
+        samples = tables["samples"].group_by(KEY).len() if keys else None
+        if samples is not None:
+            both = newest.batches.join(samples, on=KEY)
+            assert both["samples"].to_list() == both["len"].to_list()
+
+    def from_scratch(self, **options: Any) -> Path | None:
+        ledger = self.root / "scratch"
+        shutil.rmtree(ledger, ignore_errors=True)
+        return ledger if self.recompute(ledger, **options) else None
+
+    def state_of_files(self) -> dict[Key, str]:
+        newest, _ = stored(self.ledger)
+        return {
+            (run, split, step): state for run, split, step, state in newest.batches.select(*KEY, "state").iter_rows()
+        }
+
+    def compare(self, scratch: Path | None, before: dict[Key, str]) -> None:
+        newest, tables = stored(self.ledger)
+        is_there = {row["source"]: row for row in (stored(scratch)[0].sources.to_dicts() if scratch else [])}
+        fresh = stored(scratch)[1] if scratch else {}
+        ours = {row["source"]: row for row in newest.sources.to_dicts()}
+        for source, row in is_there.items():
+            for column in ("state", "size", "modified_ns", "settings"):
+                if row["state"] != "pending" or column == "state":
+                    assert ours[source][column] == row[column], (source, column, ours[source], row)
+        assert {source for source in ours if source not in is_there} == {
+            source for source, row in ours.items() if row["state"] == "vanished"
+        }
+        rows = by_key(tables)
+        right = by_key(fresh)
+        states = {key: tables["batches"].filter(**dict(zip(KEY, key, strict=True))).row(0, named=True) for key in rows}
+        for key, frames in right.items():
+            assert key in rows, f"{key} is missing"
+            assert states[key]["state"] == "ok"
+            assert states[key]["source"] == frames["batches"]["source"].item()
+            same(rows[key], frames, key)
+        for key in rows.keys() - right.keys():
+            batch = states[key]
+            same(rows[key], self.of_one_file(self.remembered[key], batch["settings"])[key], key)
+            self.check_left_over(key, batch, before, is_there, ours)
+        for key in self.remembered.keys() - rows.keys() - right.keys():
+            self.check_gone(key, is_there)
+        self.check_findings(scratch)
+        self.remember()
+
+    def check_left_over(
+        self,
+        key: Key,
+        batch: Row,
+        before: dict[Key, str],
+        is_there: dict[str, Row],
+        ours: dict[str, Row],
+    ) -> None:
+        """A batch that nobody would find today: of a file that is gone, refused, or not yet complete again."""
+        was = self.remembered[key]
+        source = batch["source"]
+        assert source == was.path
+        if source in is_there:
+            state = is_there[source]["state"]
+            assert state in {"refused", "pending"}, (key, is_there[source])
+            assert batch["state"] == ("stale" if state == "refused" else before[key])
+            return
+        assert ours[source]["state"] == "vanished"
+        if self.is_refused_for_good(key):
+            assert batch["state"] == "stale"
+        elif was.state == "ok":
+            can = key in self.of_one_file(was, self.settings.as_json())
+            assert (batch["state"] == "ok") == can, (key, batch["state"])
+            assert batch["settings"] == self.settings.as_json() or not can
+
+    def errors(self) -> pl.DataFrame:
+        return stored(self.ledger)[0].findings.filter(severity="error")
+
+    def is_refused_for_good(self, key: Key) -> bool:
+        """Return whether more than the accounting, which other settings may satisfy, refuses what claims a batch."""
+        errors = self.errors().filter(run=key[0], split=key[1], step=key[2])
+        return any(code != "siblings_differ" for code in errors["code"])
+
+    def check_gone(self, key: Key, is_there: dict[str, Row]) -> None:
+        """A batch that was published and is not any more: its file does not hold it now, or has another name."""
+        was = self.remembered.pop(key)
+        row = is_there.get(was.path)
+        renamed = any(row["digest"] == was.digest for row in is_there.values() if row["state"] != "refused")
+        # A file that only another one's claim, or the accounting, has refused was read as a whole.
+        codes = self.errors().filter(source=was.path)["code"]
+        assert renamed or (row is not None and set(codes) <= {"duplicate_batch", "siblings_differ"}), (
+            key,
+            was.path,
+            row,
+        )
+
+    def check_findings(self, scratch: Path | None) -> None:
+        """Findings of the files that are there; that a batch was replaced is all that remembers."""
+        if scratch is None:
+            return
+        columns = ("run", "split", "step", "source", "severity", "code", "row", "field", "value")
+        there = [row["source"] for row in stored(scratch)[0].sources.to_dicts() if row["state"] != "pending"]
+        found = []
+        for ledger in (self.ledger, scratch):
+            findings = stored(ledger)[0].findings.filter(pl.col("code") != "replaced_batch")
+            found.append(sorted(map(repr, findings.filter(pl.col("source").is_in(there)).select(columns).iter_rows())))
+        assert found[0] == found[1]
+
+    def remember(self) -> None:
+        """Note what the published batches were read from."""
+        newest, _ = stored(self.ledger)
+        files = {row["source"]: row for row in newest.sources.to_dicts()}
+        kept: dict[Key, Remembered] = {}
+        for row in newest.batches.to_dicts():
+            key = (row["run"], row["split"], row["step"])
+            path, was = Path(row["source"]), self.remembered.get(key)
+            known = files[row["source"]]["digest"]
+            if path.exists() and known == digest(path) and row["state"] == "ok":
+                kept[key] = Remembered(row["source"], known, path.read_bytes(), "ok")
+            elif was is not None:
+                stale_by_reading = row["state"] == "stale" and (self.is_refused_for_good(key) or was.state != "ok")
+                kept[key] = Remembered(was.path, was.digest, was.content, "stale" if stale_by_reading else was.state)
+        self.remembered = kept
+
+    def of_one_file(self, was: Remembered, with_settings: str) -> dict[Key, Tables]:
+        """Return what a file gives by itself."""
+        call = (was.path, was.digest, with_settings)
+        if call not in self.alone:
+            folder = self.root / "alone" / "dumps"
+            shutil.rmtree(folder.parent, ignore_errors=True)
+            folder.mkdir(parents=True)
+            (folder / Path(was.path).name).write_bytes(was.content)
+            plan = RunPlan((str(folder),), Settings.model_validate_json(with_settings), "a")
+            recompute([plan], folder.parent / "ledger", Options(still_seconds=0))
+            self.alone[call] = by_key(stored(folder.parent / "ledger")[1])
+        return self.alone[call]
+
+
+def by_key(tables: Tables) -> dict[Key, Tables]:
+    """Return each batch's rows of every relation."""
+    parts: dict[Key, Tables] = {}
+    for name in FIGURES:
+        if name in tables:
+            for key, frame in tables[name].partition_by(KEY, as_dict=True).items():
+                parts.setdefault(key, {})[name] = frame.sort(frame.columns[:9])
+    return parts
+
+
+def same(one: Tables, other: Tables, key: Key) -> None:
+    for name in FIGURES:
+        frames = [bits(t[name].drop("published_at", "source", "state", strict=False)) for t in (one, other)]
+        assert frames[0].equals(frames[1]), f"{name} of {key}:\n{frames[0]}\n{frames[1]}"
+
+
+DumpDirectory.TestCase.settings = settings(max_examples=HISTORIES, stateful_step_count=STEPS)
+TestDumpDirectory = DumpDirectory.TestCase

@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 
-.PHONY: demo test check clean
+.PHONY: demo test test-long check clean
 
 demo: $(READY)
 	@rm -rf demo-ledger
@@ -16,6 +16,10 @@ demo: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest -q -n 2
+
+# The same questions, asked longer: 2,000 random runs against the reference, 200 recomputes killed on the way.
+test-long: $(READY)
+	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -q -n 2 tests/test_parity.py tests/unattended
 
 check: $(READY)
 	$(BIN)/ruff check .

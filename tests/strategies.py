@@ -276,4 +276,7 @@ def broken_dumps(draw: st.DrawFn, /, **restrictions: Any) -> tuple[Dump, str]:
     dump.samples[row][field] = value
     if (field, value) == ("loss_mask", [None]):
         dump.samples[row]["response_length"] = 1
+    if (field, value) == ("response_length", None):
+        # A mask would tell the length.
+        dump.samples[row]["loss_mask"] = None
     return dump, field

@@ -37,6 +37,7 @@ def test_every_table_agrees_with_the_reference(dumps: list[Dump], chosen: dict[s
     assert_tables_agree(actual, expected)
 
 
+@hypothesis_settings(max_examples=200)
 @given(broken=broken_dumps())
 def test_a_broken_batch_is_refused_for_the_right_field(broken: tuple[Dump, str]) -> None:
     dump, field = broken
@@ -49,6 +50,7 @@ def test_a_broken_batch_is_refused_for_the_right_field(broken: tuple[Dump, str])
     assert any(field in path for path in named)
 
 
+@hypothesis_settings(max_examples=200)
 @given(dumps=runs(max_batches=3), chosen=settings())
 def test_both_engines_give_the_same_bits(dumps: list[Dump], chosen: dict[str, Any]) -> None:
     in_memory = accounted_frames(dumps, chosen, IN_MEMORY)

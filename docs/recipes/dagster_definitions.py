@@ -18,7 +18,7 @@ def recompute(context: OpExecutionContext) -> None:
         code = subprocess.run([*COMMAND, "--summary", str(summary)], check=False).returncode
         told: dict[str, Any] = json.loads(summary.read_text()) if summary.exists() else {}
     if code == 5:
-        context.log.info(f"somebody else is writing: {told.get('error')}")
+        context.log.info("somebody else is writing: %s", told.get("error"))
     elif code in (2, 3):
         raise Failure(f"exit {code}: {told.get('error')}", allow_retries=False)
     elif code not in (0, 6):

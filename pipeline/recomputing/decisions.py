@@ -15,6 +15,7 @@ from pipeline.expressions import versions
 from pipeline.expressions.keys import BATCH
 from pipeline.recomputing import ownership
 from pipeline.recomputing.chunk import ACCOUNTING_CODES
+from pipeline.recomputing.options import CLOCK_SKEW_SECONDS
 from pipeline.sources.names import stem_of
 from pipeline.sources.stamps import digest
 from schemas.findings import Finding
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from schemas.settings import Settings
 
 Action = Literal["read", "keep", "pending", "skip"]
-_CLOCK_SKEW_NS = 5 * 10**9
-"""A file server's clock may be ahead by this much; beyond it a time in the future says nothing."""
 
 
 @dataclass(frozen=True)
@@ -207,7 +206,7 @@ def is_still(file: SourceFile, row: dict[str, Any] | None, still_seconds: float,
     age = now_ns - _modified(file)
     if still_ns == 0 or age >= still_ns or has_train_companion(file):
         return True
-    if age < -_CLOCK_SKEW_NS and row is not None and file.stamp is not None:
+    if age < -CLOCK_SKEW_SECONDS * 10**9 and row is not None and file.stamp is not None:
         seen_ns = int(row["seen_at"].timestamp() * 10**9)
         looks_the_same = (row["size"], row["modified_ns"]) == (file.stamp.size, file.stamp.modified_ns)
         return looks_the_same and now_ns - seen_ns >= still_ns

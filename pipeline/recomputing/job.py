@@ -76,7 +76,7 @@ def _tidy(layout: Layout, options: Options) -> None:
     It may have failed after its generation was in place: which is the newest has to be asked.
     """
     with suppress(OSError, LedgerError):
-        publication.collect_garbage(layout, publication.current_number(layout), options.retention)
+        publication.collect_garbage(layout, publication.last(layout).number, options.retention)
 
 
 def _decide_all(plans: Sequence[RunPlan], before: Publication, options: Options, outcome: Outcome) -> list[Decided]:

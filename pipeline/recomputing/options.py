@@ -19,6 +19,9 @@ STILL_SECONDS = 10.0
 FRESH_SECONDS = 60.0
 """A file that cannot be read and is younger than this is still being written; an older one is broken."""
 
+CLOCK_SKEW_SECONDS = 5.0
+"""A file server's clock may be ahead by this much; beyond it a time in the future says nothing."""
+
 
 @dataclass(frozen=True)
 class Selection:

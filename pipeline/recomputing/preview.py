@@ -37,7 +37,7 @@ def preview(plans: Sequence[RunPlan], ledger: Path, options: Options) -> pl.Data
     Raises:
         NoInputError: no run has a source.
     """
-    before = publication.current(Layout(ledger))
+    before = publication.last(Layout(ledger))
     known = Known(before)
     rows: list[tuple[object, ...]] = []
     errors: list[NoInputError] = []

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from pipeline.recomputing.options import FRESH_SECONDS
+from pipeline.recomputing.options import CLOCK_SKEW_SECONDS, FRESH_SECONDS
 from pipeline.sources.reading import read, refused
 from pipeline.sources.stamps import Stamp, digest
 from schemas.findings import Finding
@@ -123,7 +123,7 @@ def _judged(taken: Taken, options: Options) -> Taken:
     # The train dump beside a young file may be that of the step's earlier life, before a resumed run came by again.
     is_live = options.still_seconds > 0
     codes = {finding.code for batch in taken.refused for finding in batch.findings if finding.severity == "error"}
-    if is_live and codes & _UNREADABLE and _age(taken.file) < FRESH_SECONDS:
+    if is_live and codes & _UNREADABLE and -CLOCK_SKEW_SECONDS < _age(taken.file) < FRESH_SECONDS:
         return Taken(taken.file, taken.reason, pending="cannot be read yet")
     return taken
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import shutil
 import time
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -120,12 +120,13 @@ def opened(layout: Layout) -> Iterator[duckdb.DuckDBPyConnection]:
     The file is attached: connecting to it would give the older one that another connection of this process has open.
     Where somebody has opened it for writing, which locks it, a copy is read: nothing of ours is ever written into it.
     """
-    with closing(duckdb.connect(":memory:")) as connection, TemporaryDirectory(prefix="rollout-ledger") as aside:
+    with closing(duckdb.connect(":memory:")) as connection, ExitStack() as stack:
         try:
             _attach(connection, layout.database)
         except duckdb.IOException as error:
             if "lock" not in str(error):
                 raise
+            aside = stack.enter_context(TemporaryDirectory(prefix="rollout-ledger"))
             _attach(connection, Path(shutil.copy(layout.database, aside)))
         connection.execute("USE ledger")
         yield connection

@@ -51,7 +51,7 @@ WITH compared AS (
         AND p.metric = r.metric
 ),
 
-differing AS (
+differing AS MATERIALIZED (
     SELECT *
     FROM compared
     WHERE (

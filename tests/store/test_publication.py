@@ -24,7 +24,6 @@ from pipeline.store.publication import Retention
 from schemas.frames import polars_schema, sql_columns
 from schemas.tables import PUBLISHED
 
-
 AT_ONCE = Options(still_seconds=0, retention=Retention(seconds=0))
 
 

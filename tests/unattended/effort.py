@@ -9,9 +9,9 @@ KILLS = {"quick": 10, "default": 25, "long": 200}[PROFILE]
 """Recomputes that are killed while a reader polls."""
 PAIRS = {"quick": 3, "default": 6, "long": 50}[PROFILE]
 """Pairs of writers that start at once."""
-HISTORIES = {"quick": 4, "default": 12, "long": 100}[PROFILE]
+HISTORIES = {"quick": 4, "default": 8, "long": 60}[PROFILE]
 """Random histories of a dump directory."""
-STEPS = {"quick": 20, "default": 25, "long": 40}[PROFILE]
+STEPS = {"quick": 20, "default": 20, "long": 40}[PROFILE]
 """Things that happen in one history."""
-STRIDE = {"quick": 9, "default": 5, "long": 1}[PROFILE]
+STRIDE = {"quick": 13, "default": 7, "long": 1}[PROFILE]
 """Of the places where a write can fail, one in so many is tried."""

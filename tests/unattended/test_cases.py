@@ -14,7 +14,9 @@ import pytest
 
 from pipeline import RunPlan, Settings, recompute
 from pipeline.cli.app import run
+from pipeline.errors import StorageError
 from pipeline.recomputing import Options
+from pipeline.store import durable
 from tests.fixture_dumps import FIXTURES
 from tests.unattended.ledgers import (
     aged,
@@ -199,6 +201,27 @@ def test_case_61_the_file_is_made_again_from_parquet_alone(content: bytes | None
 
     after = published(ledger)
     assert all(after[name].equals(before[name]) for name in before)
+
+
+def test_case_61_a_failure_while_it_is_made_again_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "dumps" / "0.jsonl", [1])
+    write(tmp_path / "dumps" / "1.jsonl", [1])
+    tick(path.parent, tmp_path / "l")
+    path.unlink()
+    (tmp_path / "l" / "ledger.duckdb").unlink()
+
+    def full(_: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(durable, "sync_file", full)
+        with pytest.raises(StorageError):
+            tick(path.parent, tmp_path / "l")
+    tick(path.parent, tmp_path / "l")
+
+    assert rewards(tmp_path / "l") == {0: ("ok", 1.0), 1: ("ok", 1.0)}
 
 
 def test_case_61_a_file_that_is_no_ledger_is_told_plainly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,14 +14,15 @@ import polars as pl
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from pipeline import RunPlan, Settings, recompute
 from pipeline.errors import NoInputError, StorageError
 from pipeline.recomputing import Options
 from pipeline.sources.record_writers import write_json_lines
 from pipeline.sources.stamps import digest
-from pipeline.store import durable, relations
+from pipeline.store import durable, publication, relations
+from pipeline.store.publication import Publication
 from tests.unattended.effort import HISTORIES, STEPS
 from tests.unattended.ledgers import FIGURES, QUICK_DISK, Tables, bits, stored
 
@@ -53,6 +54,26 @@ class Remembered:
     state: str
 
 
+@dataclass(frozen=True)
+class State:
+    """What a ledger says."""
+
+    publication: Publication
+    tables: Tables
+
+    @property
+    def files(self) -> dict[str, Row]:
+        return {row["source"]: row for row in self.publication.sources.to_dicts()}
+
+    @property
+    def batches(self) -> dict[Key, Row]:
+        return {(row["run"], row["split"], row["step"]): row for row in self.publication.batches.to_dicts()}
+
+    @property
+    def findings(self) -> pl.DataFrame:
+        return self.publication.findings
+
+
 class DumpDirectory(RuleBasedStateMachine):
     """A dump directory over months: written into, broken, tidied up, and recomputed now and then."""
 
@@ -68,6 +89,7 @@ class DumpDirectory(RuleBasedStateMachine):
         self.must_verify = False
         self.remembered: dict[Key, Remembered] = {}
         self.alone: dict[tuple[str, str, str], dict[Key, Tables]] = {}
+        self.state = State(publication.NOTHING, {})
         self.patch = pytest.MonkeyPatch()
         # The relations are read from the files that the views would read; making views is most of a tick's time.
         self.patch.setattr(relations, "create", lambda *_: None)
@@ -149,14 +171,17 @@ class DumpDirectory(RuleBasedStateMachine):
         """Recompute; return whether that could be done at all."""
         plan = RunPlan((str(source or self.dumps),), self.settings, "a")
         try:
-            recompute([plan], ledger or self.ledger, Options(wait=False, **options))
+            outcome = recompute([plan], ledger or self.ledger, Options(wait=False, **options))
         except (NoInputError, StorageError):
-            return False
-        return True
+            outcome = None
+        if ledger is None and (outcome is None or outcome.published):
+            self.state = State(*stored(self.ledger))
+            self.check_relations()
+        return outcome is not None
 
     @rule()
     def tick(self) -> None:
-        before = self.state_of_files()
+        before = self.state
         if not self.recompute(verify=self.must_verify):
             return
         self.must_verify = False
@@ -185,18 +210,15 @@ class DumpDirectory(RuleBasedStateMachine):
     @precondition(lambda self: self.ledger.exists())
     @rule()
     def read_everything_again(self) -> None:
-        before = self.state_of_files()
+        before = self.state
         if self.recompute(force=True, still_seconds=0):
             self.must_verify = False
             self.compare(self.from_scratch(still_seconds=0), before)
 
     # --- what must hold ---
 
-    @invariant()
-    def relations_agree(self) -> None:
-        if not (self.ledger / "ledger.duckdb").exists():
-            return
-        newest, tables = stored(self.ledger)
+    def check_relations(self) -> None:
+        newest, tables = self.state.publication, self.state.tables
         keys = set(newest.batches.select(KEY).iter_rows())
         assert len(keys) == newest.batches.height
         assert set(newest.batches["source"]) <= set(newest.sources["source"])
@@ -207,64 +229,50 @@ class DumpDirectory(RuleBasedStateMachine):
             both = newest.batches.join(samples, on=KEY)
             assert both["samples"].to_list() == both["len"].to_list()
 
-    def from_scratch(self, **options: Any) -> Path | None:
+    def from_scratch(self, **options: Any) -> State:
         ledger = self.root / "scratch"
         shutil.rmtree(ledger, ignore_errors=True)
-        return ledger if self.recompute(ledger, **options) else None
+        self.recompute(ledger, **options)
+        return State(*stored(ledger))
 
-    def state_of_files(self) -> dict[Key, str]:
-        newest, _ = stored(self.ledger)
-        return {
-            (run, split, step): state for run, split, step, state in newest.batches.select(*KEY, "state").iter_rows()
-        }
-
-    def compare(self, scratch: Path | None, before: dict[Key, str]) -> None:
-        newest, tables = stored(self.ledger)
-        is_there = {row["source"]: row for row in (stored(scratch)[0].sources.to_dicts() if scratch else [])}
-        fresh = stored(scratch)[1] if scratch else {}
-        ours = {row["source"]: row for row in newest.sources.to_dicts()}
-        for source, row in is_there.items():
-            for column in ("state", "size", "modified_ns", "settings"):
-                if row["state"] != "pending" or column == "state":
-                    assert ours[source][column] == row[column], (source, column, ours[source], row)
-        assert {source for source in ours if source not in is_there} == {
-            source for source, row in ours.items() if row["state"] == "vanished"
-        }
-        rows = by_key(tables)
-        right = by_key(fresh)
-        states = {key: tables["batches"].filter(**dict(zip(KEY, key, strict=True))).row(0, named=True) for key in rows}
+    def compare(self, scratch: State, before: State) -> None:
+        ours, files = self.state.batches, self.state.files
+        for source, row in scratch.files.items():
+            self.check_file(files[source], row)
+        gone = {source for source in files if source not in scratch.files}
+        assert gone == {source for source, row in files.items() if row["state"] == "vanished"}
+        rows, right = by_key(self.state.tables), by_key(scratch.tables)
         for key, frames in right.items():
             assert key in rows, f"{key} is missing"
-            assert states[key]["state"] == "ok"
-            assert states[key]["source"] == frames["batches"]["source"].item()
+            assert ours[key]["state"] == "ok"
+            assert ours[key]["source"] == scratch.batches[key]["source"]
             same(rows[key], frames, key)
         for key in rows.keys() - right.keys():
-            batch = states[key]
-            same(rows[key], self.of_one_file(self.remembered[key], batch["settings"])[key], key)
-            self.check_left_over(key, batch, before, is_there, ours)
+            same(rows[key], self.of_one_file(self.remembered[key], ours[key]["settings"])[key], key)
+            self.check_left_over(key, before, scratch)
         for key in self.remembered.keys() - rows.keys() - right.keys():
-            self.check_gone(key, is_there)
+            self.check_gone(key, scratch)
         self.check_findings(scratch)
         self.remember()
 
-    def check_left_over(
-        self,
-        key: Key,
-        batch: Row,
-        before: dict[Key, str],
-        is_there: dict[str, Row],
-        ours: dict[str, Row],
-    ) -> None:
+    def check_file(self, ours: Row, right: Row) -> None:
+        # What was taken by force does not wait again.
+        columns = ("size", "modified_ns", "state", "settings")
+        for column in columns[:2] if right["state"] == "pending" else columns:
+            assert ours[column] == right[column], (column, ours, right)
+
+    def check_left_over(self, key: Key, before: State, scratch: State) -> None:
         """A batch that nobody would find today: of a file that is gone, refused, or not yet complete again."""
-        was = self.remembered[key]
+        was, batch = self.remembered[key], self.state.batches[key]
         source = batch["source"]
         assert source == was.path
-        if source in is_there:
-            state = is_there[source]["state"]
-            assert state in {"refused", "pending"}, (key, is_there[source])
-            assert batch["state"] == ("stale" if state == "refused" else before[key])
+        if source in scratch.files:
+            state = scratch.files[source]["state"]
+            assert state in {"refused", "pending"}, (key, scratch.files[source])
+            kept = "stale" if state == "refused" or self.is_refused_for_good(key) else before.batches[key]["state"]
+            assert batch["state"] == kept
             return
-        assert ours[source]["state"] == "vanished"
+        assert self.state.files[source]["state"] == "vanished"
         if self.is_refused_for_good(key):
             assert batch["state"] == "stale"
         elif was.state == "ok":
@@ -272,49 +280,37 @@ class DumpDirectory(RuleBasedStateMachine):
             assert (batch["state"] == "ok") == can, (key, batch["state"])
             assert batch["settings"] == self.settings.as_json() or not can
 
-    def errors(self) -> pl.DataFrame:
-        return stored(self.ledger)[0].findings.filter(severity="error")
-
     def is_refused_for_good(self, key: Key) -> bool:
         """Return whether more than the accounting, which other settings may satisfy, refuses what claims a batch."""
-        errors = self.errors().filter(run=key[0], split=key[1], step=key[2])
+        errors = self.state.findings.filter(severity="error", run=key[0], split=key[1], step=key[2])
         return any(code != "siblings_differ" for code in errors["code"])
 
-    def check_gone(self, key: Key, is_there: dict[str, Row]) -> None:
+    def check_gone(self, key: Key, scratch: State) -> None:
         """A batch that was published and is not any more: its file does not hold it now, or has another name."""
         was = self.remembered.pop(key)
-        row = is_there.get(was.path)
-        renamed = any(row["digest"] == was.digest for row in is_there.values() if row["state"] != "refused")
+        renamed = any(row["digest"] == was.digest for row in scratch.files.values() if row["state"] != "refused")
         # A file that only another one's claim, or the accounting, has refused was read as a whole.
-        codes = self.errors().filter(source=was.path)["code"]
-        assert renamed or (row is not None and set(codes) <= {"duplicate_batch", "siblings_differ"}), (
-            key,
-            was.path,
-            row,
-        )
+        codes = set(self.state.findings.filter(severity="error", source=was.path)["code"])
+        read_whole = was.path in scratch.files and codes <= {"duplicate_batch", "siblings_differ"}
+        assert renamed or read_whole, (key, was.path, codes)
 
-    def check_findings(self, scratch: Path | None) -> None:
+    def check_findings(self, scratch: State) -> None:
         """Findings of the files that are there; that a batch was replaced is all that remembers."""
-        if scratch is None:
-            return
         columns = ("run", "split", "step", "source", "severity", "code", "row", "field", "value")
-        there = [row["source"] for row in stored(scratch)[0].sources.to_dicts() if row["state"] != "pending"]
+        there = [source for source, row in scratch.files.items() if row["state"] != "pending"]
         found = []
-        for ledger in (self.ledger, scratch):
-            findings = stored(ledger)[0].findings.filter(pl.col("code") != "replaced_batch")
-            found.append(sorted(map(repr, findings.filter(pl.col("source").is_in(there)).select(columns).iter_rows())))
+        for state in (self.state, scratch):
+            findings = state.findings.filter(pl.col("code") != "replaced_batch", pl.col("source").is_in(there))
+            found.append(sorted(map(repr, findings.select(columns).iter_rows())))
         assert found[0] == found[1]
 
     def remember(self) -> None:
         """Note what the published batches were read from."""
-        newest, _ = stored(self.ledger)
-        files = {row["source"]: row for row in newest.sources.to_dicts()}
         kept: dict[Key, Remembered] = {}
-        for row in newest.batches.to_dicts():
-            key = (row["run"], row["split"], row["step"])
+        for key, row in self.state.batches.items():
             path, was = Path(row["source"]), self.remembered.get(key)
-            known = files[row["source"]]["digest"]
-            if path.exists() and known == digest(path) and row["state"] == "ok":
+            known = self.state.files[row["source"]]["digest"]
+            if row["state"] == "ok" and path.exists() and known == digest(path):
                 kept[key] = Remembered(row["source"], known, path.read_bytes(), "ok")
             elif was is not None:
                 stale_by_reading = row["state"] == "stale" and (self.is_refused_for_good(key) or was.state != "ok")

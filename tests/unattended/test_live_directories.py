@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from pipeline import RunPlan, Settings, recompute
+from pipeline.errors import NoInputError
 from pipeline.recomputing import Options, taking
 from pipeline.recomputing.decisions import is_still
 from pipeline.sources.batch import SourceFile
@@ -158,6 +159,22 @@ def test_a_clock_that_is_a_little_ahead_only_makes_a_file_a_little_younger(tmp_p
     assert is_still(file, None, 10, time.time_ns() + 13 * SECOND)
 
 
+def test_a_broken_file_from_the_future_is_a_finding_once_it_has_been_still(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "dumps" / "0.jsonl", [1, 0])
+    path.write_bytes(path.read_bytes()[:-9])
+    aged(path, -7_200)
+    tick(path.parent, tmp_path / "l")
+    assert files(tmp_path / "l")["0.jsonl"][0] == "pending"
+
+    later = time.time_ns() + 11 * SECOND
+    monkeypatch.setattr(time, "time_ns", lambda: later)
+    tick(path.parent, tmp_path / "l")
+
+    assert codes(tmp_path / "l") == ["torn_line"]
+
+
 # --- what else lies there ---
 
 
@@ -298,11 +315,15 @@ def test_a_directory_that_cannot_be_listed_is_told(tmp_path: Path, monkeypatch: 
     write(tmp_path / "dumps" / "0.jsonl", [1, 0])
     tick(tmp_path / "dumps", tmp_path / "l")
 
-    def fail(_: object) -> None:
-        raise PermissionError(errno.EACCES, "Permission denied")
+    listed = os.scandir
+
+    def fail(path: Path) -> object:
+        if path == tmp_path / "dumps":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return listed(path)
 
     monkeypatch.setattr(os, "scandir", fail)
-    with pytest.raises(Exception, match="cannot be listed"):
+    with pytest.raises(NoInputError, match="cannot be listed"):
         tick(tmp_path / "dumps", tmp_path / "l")
 
 

@@ -166,11 +166,11 @@ def test_a_tick_touches_a_bounded_number_of_files(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(segments, "write_segment", writing)
     monkeypatch.setattr(taking, "read", reading)
-    monkeypatch.setattr(compaction, "FAN_IN", 4)
-    monkeypatch.setattr(compaction, "LARGE_BATCHES", 16)
+    monkeypatch.setattr(compaction, "FAN_IN", 3)
+    monkeypatch.setattr(compaction, "LARGE_BATCHES", 9)
     most = 0
 
-    for step in range(40):
+    for step in range(24):
         write(tmp_path / "dumps" / f"{step}.jsonl", [step])
         tick(tmp_path / "dumps", tmp_path / "l", retention=AT_ONCE)
         assert len(written) <= 2
@@ -179,9 +179,9 @@ def test_a_tick_touches_a_bounded_number_of_files(tmp_path: Path, monkeypatch: p
         written.clear()
         opened.clear()
 
-    # 40 batches: two large segments of 16, and fewer than four of each smaller size.
-    assert most <= 2 + 3 + 3 + 1
-    assert list(rewards(tmp_path / "l")) == list(range(40))
+    # 24 batches: two large segments of 9, and fewer than three of each smaller size.
+    assert most <= 2 + 2 + 2 + 1
+    assert list(rewards(tmp_path / "l")) == list(range(24))
     tick(tmp_path / "dumps", tmp_path / "scratch")
     assert_same_figures(tmp_path / "l", tmp_path / "scratch")
 

@@ -177,6 +177,30 @@ def test_the_plan_on_stdout(dumps: Path, tmp_path: Path, capsys: pytest.CaptureF
     assert sorted((tmp_path / "l").rglob("*")) == before
 
 
+@pytest.mark.parametrize(
+    ("options", "steps"),
+    [
+        (("--from", 2), [2, 3, 4]),
+        (("--to", 1), [0, 1]),
+        (("--from", 1, "--to", 1), [1]),
+        (("--split", "eval"), []),
+        (("--since", "30m"), [4]),
+        (("--run", "other"), [0, 1, 2, 3, 4]),
+    ],
+)
+def test_options_that_restrict(options: tuple[object, ...], steps: list[int], tmp_path: Path) -> None:
+    for step in range(5):
+        write(tmp_path / "dumps" / f"{step}.jsonl", [1], age=3_600 if step < 4 else 600)
+    write(tmp_path / "dumps" / "eval_0.jsonl", [1])
+
+    assert call(tmp_path, *options) == Exit.DONE
+    assert list(rewards(tmp_path / "l")) == steps
+    assert call(tmp_path, *options, "--force", "--verify") == Exit.DONE
+    assert ask(tmp_path / "l", "SELECT generation FROM ledger_info") == [(2,)]
+    if "other" in options:
+        assert ask(tmp_path / "l", "SELECT DISTINCT run FROM batches") == [("other",)]
+
+
 # --- when it fails ---
 
 

@@ -51,7 +51,7 @@ WITH compared AS (
         AND p.metric = r.metric
 ),
 
-differing AS MATERIALIZED (
+differing AS (
     SELECT *
     FROM compared
     WHERE (

@@ -19,7 +19,7 @@ test: $(READY)
 
 # The same questions, asked longer: 2,000 random runs against the reference, 200 recomputes killed on the way.
 test-long: $(READY)
-	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -q -n 2 tests/test_parity.py tests/unattended
+	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -q -n 2 tests/test_parity.py tests/unattended/test_crashes.py
 
 check: $(READY)
 	$(BIN)/ruff check .

@@ -64,19 +64,21 @@ def recompute(plans: Sequence[RunPlan], ledger: Path, options: Options | None = 
             _compute(work, decided, before)
             _publish(work, decided, before, outcome)
         except OSError as error:
-            _tidy(layout, options)
+            _tidy(layout, before.number, options)
             message = f"{ledger} cannot be written ({error.strerror or error}); what was published stays as it was"
             raise StorageError(message) from error
     return outcome
 
 
-def _tidy(layout: Layout, options: Options) -> None:
+def _tidy(layout: Layout, before: int, options: Options) -> None:
     """Remove what a failed publication has left, as far as that is possible now; the next one will remove the rest.
 
-    It may have failed after its generation was in place: which is the newest has to be asked.
+    It may have failed after it was published, so which is the newest has to be asked. Where the ledger's file is lost,
+    it is the one that was started from: nobody has seen the other.
     """
     with suppress(OSError, LedgerError):
-        publication.collect_garbage(layout, publication.last(layout).number, options.retention)
+        newest = publication.current_number(layout) or before
+        publication.collect_garbage(layout, newest, options.retention)
 
 
 def _decide_all(plans: Sequence[RunPlan], before: Publication, options: Options, outcome: Outcome) -> list[Decided]:

@@ -91,7 +91,9 @@ class Update:
         of_accounting = findings["code"].is_in(ACCOUNTING_CODES)
         again = is_of(findings, self.settled_accounting, sources) & of_accounting
         of_gone = is_of(findings, self.settled_errors, sources) & (findings["severity"] == "error")
-        return again | (of_gone & ~(of_accounting & _is_in(findings, before.batches)))
+        published = before.batches.select(*_KEY, "source")
+        stands = findings.select(pl.struct(published.columns).is_in(published.to_struct("keys").implode())).to_series()
+        return again | (of_gone & ~(of_accounting & stands.fill_null(value=False)))
 
     def sources_after(self, batches: pl.DataFrame) -> pl.DataFrame:
         """Return the rows of source files; of a file that is not there any more only as long as it has a batch."""

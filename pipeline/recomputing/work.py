@@ -131,7 +131,7 @@ class Work:
         for key, source in others:
             if source not in claims[key]:
                 claims[key].append(source)
-        several = {key: sources for key, sources in claims.items() if len(sources) > 1}
+        several = {key: sorted(sources) for key, sources in claims.items() if len(sources) > 1}
         self.duplicated = [_duplicate(key, source, sources) for key, sources in several.items() for source in sources]
         self.findings += self.duplicated
 

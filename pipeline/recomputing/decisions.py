@@ -56,6 +56,7 @@ class Decided:
         findings: of files that are not named like rollout dumps.
         not_foreign: (run, path) of files that had such a finding, and are gone.
         failures: errors of sources that could not be used, where others could.
+        looked_into: names of the runs whose directories were looked into, also where nothing was found.
     """
 
     plan: RunPlan
@@ -65,12 +66,13 @@ class Decided:
     findings: list[Finding] = field(default_factory=list)
     not_foreign: list[FileKey] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    looked_into: set[str] = field(default_factory=set)
 
     @property
     def runs(self) -> set[str]:
         """Return the names of the runs whose files these are."""
         keys = [*self.unchanged, *self.vanished]
-        return {decision.file.run for decision in self.decisions} | {run for run, _ in keys}
+        return {decision.file.run for decision in self.decisions} | {run for run, _ in keys} | self.looked_into
 
     @property
     def kept(self) -> list[tuple[str, str]]:
@@ -137,6 +139,7 @@ def decide(plan: RunPlan, known: Known, options: Options, now_ns: int | None = N
     now_ns = time.time_ns() if now_ns is None else now_ns
     decided = Decided(plan, unchanged=found.unchanged, findings=found.findings, failures=found.failures)
     decided.decisions = [_decision(file, known, plan, options, now_ns) for file in found.files]
+    decided.looked_into = {run for run, _ in found.directories}
     decided.vanished = list(_vanished(found, known))
     decided.not_foreign = [key for key in sorted(known.foreign) if _is_gone(key, found)]
     if found.is_empty:

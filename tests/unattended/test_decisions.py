@@ -259,6 +259,30 @@ def test_settings_reach_the_batches_of_vanished_files_at_once(dumps: Path, ledge
     assert ask(ledger, "SELECT DISTINCT settings FROM batches") == [(PLAIN.as_json(),)]
 
 
+def test_settings_reach_vanished_batches_of_a_directory_that_is_empty_by_now(dumps: Path, ledger: Path) -> None:
+    for name in ("0.jsonl", "1.jsonl"):
+        (dumps / name).unlink()
+    tick(dumps, ledger)
+
+    tick(dumps, ledger, settings=PLAIN)
+
+    assert ask(ledger, "SELECT DISTINCT settings FROM batches") == [(PLAIN.as_json(),)]
+
+
+def test_a_claim_stands_while_its_file_is_written_again(dumps: Path, ledger: Path) -> None:
+    write(dumps / "rollout_1.jsonl", [0, 0])
+    tick(dumps, ledger)
+    write(dumps / "1.jsonl", [1, 1, 1], age=1)
+
+    tick(dumps, ledger)
+    assert rewards(ledger)[1] == ("stale", 1.0)
+    assert files(ledger)["rollout_1.jsonl"][0] == "refused"
+
+    write_steps(aged(dumps / "1.jsonl", 60), {7: [1]})
+    tick(dumps, ledger)
+    assert rewards(ledger) == {0: ("ok", 0.5), 1: ("ok", 0.0), 7: ("ok", 1.0)}
+
+
 def test_records_that_name_their_own_run_are_computed_again_too(tmp_path: Path, ledger: Path) -> None:
     write(tmp_path / "dumps" / "0.jsonl", [1, 0], run="their-own")
     tick(tmp_path / "dumps", ledger)

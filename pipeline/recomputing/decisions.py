@@ -261,8 +261,7 @@ def batches_to_account(
 ) -> pl.DataFrame:
     """Return the published batches that other settings or another version computed, and whose files need no reading.
 
-    Stale ones stay as they were, unless it was the accounting with other settings that refused the newer figures: then
-    they come with state `ok`, to be computed once more.
+    Stale ones stay as they were, unless it was the accounting with other settings that refused the newer figures.
     """
     differs = (pl.col("settings") != settings.as_json()) | (pl.col("versions") != versions.current())
     batches = publication.batches.filter(differs | (pl.col("state") == "stale"))
@@ -270,27 +269,33 @@ def batches_to_account(
         return batches
     sources = publication.sources
     lost = sources.filter(pl.col("run").is_in(sorted(decided.runs)), state="vanished").select("run", "source")
-    files = [*decided.kept, *decided.vanished, *lost.iter_rows()]
+    # What is back again is read, or waits to be.
+    there = {decision.file.key for decision in decided.decisions}
+    files = [*decided.kept, *decided.vanished, *(key for key in lost.iter_rows() if key not in there)]
     judged = sources.filter(settings=settings.as_json()).select("run", "source").iter_rows()
     is_judged = ownership.is_of(batches, judged, sources)
     is_stale = batches["state"] == "stale"
     chosen = ownership.is_of(batches, files, sources) & (
         ~is_stale | (_refused_by_accounting(batches, publication) & ~is_judged)
     )
-    chosen &= pl.Series([selection.takes(split, step) for split, step in batches.select("split", "step").iter_rows()])
-    return batches.filter(chosen).with_columns(state=pl.lit("ok"))
+    return batches.filter(chosen & is_selected(batches, selection))
+
+
+def is_selected(rows: pl.DataFrame, selection: Selection) -> pl.Series:
+    """Return which batches or findings are in the selection."""
+    places = rows.select("split", "step").iter_rows()
+    return pl.Series([selection.takes(split, step) for split, step in places], dtype=pl.Boolean)
 
 
 def _refused_by_accounting(batches: pl.DataFrame, publication: Publication) -> pl.Series:
-    """Return which batches only the accounting has refused: what was read of them is as good as ever."""
+    """Return which batches only the accounting of their own samples has refused: these are as good as ever."""
     errors = publication.findings.filter(severity="error")
-    by_accounting = errors.filter(pl.col("code").is_in(ACCOUNTING_CODES))
-    by_reading = errors.filter(~pl.col("code").is_in(ACCOUNTING_CODES))
+    places = batches.select(*BATCH, "source")
+    by_accounting = errors.filter(pl.col("code").is_in(ACCOUNTING_CODES)).join(places, on=places.columns, how="semi")
+    others = errors.join(by_accounting, on=[*places.columns, "code"], how="anti")
     key = pl.struct(BATCH)
-    found = [frame.select(BATCH).unique().to_struct("keys").implode() for frame in (by_accounting, by_reading)]
-    of_file = pl.col("source").is_in(
-        by_reading.filter(pl.col("step").is_null())["source"].drop_nulls().unique().to_list()
-    )
+    found = [frame.select(BATCH).unique().to_struct("keys").implode() for frame in (by_accounting, others)]
+    of_file = pl.col("source").is_in(others.filter(pl.col("step").is_null())["source"].drop_nulls().unique().to_list())
     return batches.select(key.is_in(found[0]) & ~key.is_in(found[1]) & ~of_file).to_series()
 
 

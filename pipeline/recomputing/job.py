@@ -15,7 +15,7 @@ from pipeline.expressions.keys import BATCH
 from pipeline.recomputing import again, compaction, merge
 from pipeline.recomputing.chunk import finding_rows
 from pipeline.recomputing.decisions import Decided, Known, batches_to_account, decide
-from pipeline.recomputing.options import Options
+from pipeline.recomputing.options import Options, Selection
 from pipeline.recomputing.outcome import Outcome
 from pipeline.recomputing.ownership import is_of
 from pipeline.recomputing.replaced import replaced
@@ -124,16 +124,17 @@ def _compute(work: Work, decided: Sequence[Decided], before: Publication) -> Non
             progress(len(work.taken) + len(work.pending), total)
     progress(total, total)
     for one in decided:
-        selected = batches_to_account(before, one.plan.settings, one, work.options.selection)
+        due = batches_to_account(before, one.plan.settings, one, Selection())
         # What was read now is computed already, though its file may be known by another name.
-        selected = selected.join(_claimed(work), on=list(BATCH), how="anti")
-        again.account_again(work, selected, one.plan.settings)
+        again.account_again(work, due, _claimed(work), one.plan.settings)
 
 
 def _publish(work: Work, decided: Sequence[Decided], before: Publication, outcome: Outcome) -> None:
     now = datetime.now(UTC)
     standing = [finding for one in decided for finding in (*one.findings, *one.settings_findings())]
-    work.find_duplicates(_other_claims(decided, before, work))
+    waiting = {decision.file.name for one in decided for decision in one.of("pending")}
+    waiting |= {taken.file.name for taken in work.pending}
+    work.find_duplicates(_other_claims(decided, before, work), waiting)
     accepted = pl.concat(work.accepted) if work.accepted else STORED_BATCHES.to_frame()
     accepted = accepted.with_columns(published_at=pl.lit(now, STORED_BATCHES["published_at"]))
     refused = _refused_keys(work)
@@ -149,10 +150,10 @@ def _publish(work: Work, decided: Sequence[Decided], before: Publication, outcom
         accepted=accepted,
         refused=refused,
         missing=missing,
-        gone=gone - (frozenset(accepted.select(BATCH).iter_rows()) - refused),
+        gone=gone - (work.claims.keys() & set(accepted.select(BATCH).iter_rows()) - refused),
         findings=finding_rows([*standing, *work.findings]),
         settled=_settled(work, decided),
-        settled_accounting=frozenset(work.accounted_again),
+        again=pl.concat([STORED_BATCHES.to_frame().select(*BATCH, "source"), *work.again]),
         settled_errors=frozenset(key for one in decided for key in one.vanished),
         settled_runs=frozenset(run for one in decided for run in one.runs),
         selection=work.options.selection,
@@ -180,8 +181,9 @@ def _other_claims(decided: Sequence[Decided], before: Publication, work: Work) -
     """
     there = {source for one in decided for _, source in one.kept}
     there |= {decision.file.name for one in decided for decision in one.decisions}
-    duplicates = before.findings.filter(code="duplicate_batch").select(*BATCH, "source")
-    earlier = pl.concat([before.batches.select(*BATCH, "source"), duplicates]).unique(maintain_order=True)
+    # A stale batch is claimed by what was refused; its own file may not show it any more.
+    claims = (before.batches.filter(state="ok"), before.findings.filter(severity="error"))
+    earlier = pl.concat([frame.select(*BATCH, "source") for frame in claims]).unique(maintain_order=True)
     read = {taken.file.name for taken, _ in work.taken}
     for run, split, step, source in earlier.join(_claimed(work), on=list(BATCH), how="semi").iter_rows():
         key = (run, split, step)

@@ -9,6 +9,7 @@ import polars as pl
 
 from pipeline.expressions.keys import BATCH
 from pipeline.recomputing.chunk import ACCOUNTING_CODES
+from pipeline.recomputing.decisions import is_selected
 from pipeline.recomputing.options import Selection
 from pipeline.recomputing.ownership import FileKey, is_of
 from pipeline.recomputing.replaced import CODE as REPLACED
@@ -17,12 +18,16 @@ from pipeline.store.publication import SEGMENT, STORED_BATCHES, Publication
 from schemas.tables import SourceRow
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pipeline.store.layout import Layout
 
 Keys = frozenset[tuple[str, str, int]]
 """(run, split, step) of batches."""
 _KEY = list(BATCH)
 _KEY_SCHEMA = {name: STORED_BATCHES[name] for name in BATCH}
+_PLACE = [*BATCH, "source"]
+_PLACE_SCHEMA = pl.Schema({name: STORED_BATCHES[name] for name in _PLACE})
 
 
 @dataclass(frozen=True)
@@ -30,13 +35,13 @@ class Update:
     """What a recompute has found. Files are named by (run, path).
 
     Args:
-        accepted: new batches, rows as stored; their segments may hold batches that `refused` names as well.
+        accepted: new batches, rows as stored; those that `refused` or `gone` name among them are not published.
         refused: batches that were refused.
         missing: published batches that a file which is broken in part no longer shows: stale.
         gone: published batches that their file, which is whole, no longer holds.
         findings: rows of all findings of this recompute.
         settled: files whose earlier findings these ones replace.
-        settled_accounting: files of which only the findings of the accounting are replaced.
+        again: batches computed again from their samples, key and source: the accounting's findings are replaced.
         settled_errors: files that are gone, and their errors with them.
         settled_runs: runs whose earlier findings about the run as such are replaced.
         selection: which batches were looked at; findings of others stay.
@@ -50,20 +55,15 @@ class Update:
     missing: Keys = frozenset()
     gone: Keys = frozenset()
     settled: frozenset[FileKey] = frozenset()
-    settled_accounting: frozenset[FileKey] = frozenset()
+    again: pl.DataFrame = field(default_factory=_PLACE_SCHEMA.to_frame)
     settled_errors: frozenset[FileKey] = frozenset()
     settled_runs: frozenset[str] = frozenset()
     selection: Selection = field(default_factory=Selection)
 
     @property
-    def refused_keys(self) -> pl.DataFrame:
-        """Return the refused batches' keys as a frame."""
-        return _keys(self.refused)
-
-    @property
     def kept(self) -> pl.DataFrame:
-        """Return the accepted batches without those that another source claims as well."""
-        return self.accepted.join(self.refused_keys, on=_KEY, how="anti")
+        """Return the accepted batches without those that another source claims as well, or that are gone."""
+        return self.accepted.join(_keys(self.refused | self.gone), on=_KEY, how="anti")
 
     def findings_after(self, before: Publication, batches: pl.DataFrame) -> pl.DataFrame:
         """Return the findings of the next publication; those of a file that is forgotten go with it."""
@@ -71,8 +71,9 @@ class Update:
         if findings.is_empty():
             return self.findings
         duplicated = self.findings.filter(code="duplicate_batch")
-        read = is_of(findings, self.settled, sources) & _is_selected(findings, self.selection)
+        read = is_of(findings, self.settled, sources) & is_selected(findings, self.selection)
         claimed = (findings["code"] == "duplicate_batch") & _is_in(findings, duplicated)
+        claimed |= findings["code"].is_in(ACCOUNTING_CODES) & _is_in(findings, duplicated, _PLACE)
         of_run = findings["source"].is_null() & findings["run"].is_in(sorted(self.settled_runs)).fill_null(value=False)
         kept = self.sources_after(batches).select("run", "source")
         forgotten = sources.join(kept, on=["run", "source"], how="anti").select("run", "source").iter_rows()
@@ -89,11 +90,9 @@ class Update:
         """
         findings, sources = before.findings, before.sources
         of_accounting = findings["code"].is_in(ACCOUNTING_CODES)
-        again = is_of(findings, self.settled_accounting, sources) & of_accounting
+        again = _is_in(findings, self.again, _PLACE) & of_accounting
         of_gone = is_of(findings, self.settled_errors, sources) & (findings["severity"] == "error")
-        published = before.batches.select(*_KEY, "source")
-        stands = findings.select(pl.struct(published.columns).is_in(published.to_struct("keys").implode())).to_series()
-        return again | (of_gone & ~(of_accounting & stands.fill_null(value=False)))
+        return again | (of_gone & ~(of_accounting & _is_in(findings, before.batches, _PLACE)))
 
     def sources_after(self, batches: pl.DataFrame) -> pl.DataFrame:
         """Return the rows of source files; of a file that is not there any more only as long as it has a batch."""
@@ -114,7 +113,7 @@ class Update:
 
 def merged(layout: Layout, before: Publication, update: Update) -> Publication:
     """Return the next publication; segments that change are written anew."""
-    new = _rewritten(layout, update.accepted, update.refused_keys)
+    new = _rewritten(layout, update.accepted, _keys(update.refused | update.gone))
     old = _rewritten(layout, before.batches, pl.concat([new.select(_KEY), _keys(update.gone)]).unique())
     batches = pl.concat([_with_stale(old, update), new])
     findings = update.findings_after(before, batches)
@@ -125,15 +124,10 @@ def _keys(keys: Keys) -> pl.DataFrame:
     return pl.DataFrame(sorted(keys), schema=_KEY_SCHEMA, orient="row")
 
 
-def _is_in(rows: pl.DataFrame, batches: pl.DataFrame) -> pl.Series:
+def _is_in(rows: pl.DataFrame, batches: pl.DataFrame, columns: Sequence[str] = _KEY) -> pl.Series:
     """Return which rows are of one of the batches."""
-    keys = batches.select(_KEY).unique().to_struct("keys").implode()
-    return rows.select(pl.struct(_KEY).is_in(keys).fill_null(value=False)).to_series()
-
-
-def _is_selected(findings: pl.DataFrame, selection: Selection) -> pl.Series:
-    places = findings.select("split", "step").iter_rows()
-    return pl.Series([selection.takes(split, step) for split, step in places], dtype=pl.Boolean)
+    keys = batches.select(columns).unique().to_struct("keys").implode()
+    return rows.select(pl.struct(columns).is_in(keys).fill_null(value=False)).to_series()
 
 
 def _same(one: pl.DataFrame, other: pl.DataFrame, grain: tuple[str, ...]) -> bool:

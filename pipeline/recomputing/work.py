@@ -10,13 +10,13 @@ import polars as pl
 
 from pipeline.expressions import versions
 from pipeline.expressions.keys import BATCH
-from pipeline.recomputing.chunk import Chunk, Computed, compute
+from pipeline.recomputing.chunk import ACCOUNTING_CODES, Chunk, Computed, compute
 from pipeline.store import segments
 from pipeline.store.publication import SEGMENT, STORED_BATCHES
 from schemas.findings import Finding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from pipeline.recomputing.options import Options
     from pipeline.recomputing.taking import Taken
@@ -40,7 +40,8 @@ class Work:
         pending: files that are not complete yet.
         findings: everything that was found.
         claims: the sources of every batch that was read.
-        duplicated: a finding for every source of a batch that several sources claim.
+        duplicated: a finding for every source of a batch that several claim, but for those still being written.
+        again: published batches that were computed again from their samples: key and source.
         accounted_again: settings (JSON) of every file (run, source) whose published batches were computed again.
         reasons_again: how many published batches were computed again for each reason.
     """
@@ -54,6 +55,7 @@ class Work:
     findings: list[Finding] = field(default_factory=list)
     claims: dict[Key, list[str]] = field(default_factory=lambda: defaultdict(list))
     duplicated: list[Finding] = field(default_factory=list)
+    again: list[pl.DataFrame] = field(default_factory=list)
     accounted_again: dict[tuple[str, str], str] = field(default_factory=dict)
     reasons_again: Counter[str] = field(default_factory=Counter)
 
@@ -121,19 +123,27 @@ class Work:
         """Return the findings that refuse a batch."""
         return [finding for finding in self.findings if finding.severity == "error"]
 
-    def find_duplicates(self, others: Iterable[tuple[Key, str]]) -> None:
+    def find_duplicates(self, others: Iterable[tuple[Key, str]], waiting: Collection[str] = ()) -> None:
         """Note a finding for every source of a batch that several sources claim; none of them is taken.
 
         Args:
             others: batch and source of further claims, of files that were not read now.
+            waiting: files that are still being written; they claim what they claimed before until they are read.
         """
         claims = {key: list(sources) for key, sources in self.claims.items() if key[2] is not None}
         for key, source in others:
             if source not in claims[key]:
                 claims[key].append(source)
         several = {key: sorted(sources) for key, sources in claims.items() if len(sources) > 1}
-        self.duplicated = [_duplicate(key, source, sources) for key, sources in several.items() for source in sources]
-        self.findings += self.duplicated
+        # Whichever came first was accounted for, only to be refused: what that noticed depends on the order.
+        self.findings = [finding for finding in self.findings if not _is_of_accounting(finding, several)]
+        found = [_duplicate(key, source, sources) for key, sources in several.items() for source in sources]
+        self.duplicated = [finding for finding in found if finding.source not in waiting]
+        self.findings += found
+
+
+def _is_of_accounting(finding: Finding, batches: Mapping[Key, Sequence[str]]) -> bool:
+    return finding.code in ACCOUNTING_CODES and (finding.run, finding.split, finding.step) in batches
 
 
 def _duplicate(key: Key, source: str, sources: Sequence[str]) -> Finding:

@@ -241,7 +241,9 @@ class DumpDirectory(RuleBasedStateMachine):
         ours, files = self.state.batches, self.state.files
         contested, rivals = self.contested(scratch)
         for source, row in scratch.files.items():
-            if source not in rivals:
+            if row["state"] == "pending":
+                self.check_waiting(files[source], row)
+            elif source not in rivals:
                 self.check_file(files[source], row)
         gone = {source for source in files if source not in scratch.files}
         assert gone == {source for source, row in files.items() if row["state"] == "vanished"}
@@ -273,10 +275,14 @@ class DumpDirectory(RuleBasedStateMachine):
         return claimed, {source for *key, source in claims if tuple(key) in claimed}
 
     def check_file(self, ours: Row, right: Row) -> None:
-        # What was taken by force does not wait again.
-        columns = ("size", "modified_ns", "state", "settings")
-        for column in columns[:2] if right["state"] == "pending" else columns:
+        for column in ("size", "modified_ns", "state", "settings"):
             assert ours[column] == right[column], (column, ours, right)
+
+    def check_waiting(self, ours: Row, right: Row) -> None:
+        """A file that is still being written is read later, whatever others say of its batches meanwhile."""
+        assert (ours["size"], ours["modified_ns"]) == (right["size"], right["modified_ns"])
+        was_taken_by_force = ours["digest"] == digest(Path(right["source"]))
+        assert ours["state"] == "pending" or was_taken_by_force, (ours, right)
 
     def check_left_over(self, key: Key, before: State, scratch: State) -> None:
         """A batch that nobody would find today: of a file that is gone, refused, or not yet complete again."""
@@ -297,13 +303,17 @@ class DumpDirectory(RuleBasedStateMachine):
             assert (batch["state"] == "ok") == can, (key, batch["state"])
             assert batch["settings"] == self.settings.as_json() or not can
 
-    def is_refused_for_good(self, key: Key) -> bool:
-        """Return whether more than the accounting of its file, which other settings may satisfy, refuses a batch."""
+    def errors(self, key: Key) -> set[tuple[str, str]]:
+        """Return code and file of what refuses a batch."""
         errors = self.state.findings.filter(severity="error", run=key[0], split=key[1], step=key[2])
-        own = self.state.batches[key]["source"]
-        return any(
-            (code, source) != ("siblings_differ", own) for code, source in errors.select("code", "source").iter_rows()
-        )
+        return set(errors.select("code", "source").iter_rows())
+
+    def is_refused_for_good(self, key: Key) -> bool:
+        # The accounting of its own file is set apart: other settings may satisfy it.
+        return bool(self.errors(key) - {("siblings_differ", self.state.batches[key]["source"])})
+
+    def is_refused_by_accounting_only(self, key: Key) -> bool:
+        return self.errors(key) == {("siblings_differ", self.state.batches[key]["source"])}
 
     def check_gone(self, key: Key, scratch: State) -> None:
         """A batch that was published and is not any more: its file does not hold it now, or has another name."""
@@ -333,8 +343,8 @@ class DumpDirectory(RuleBasedStateMachine):
             if row["state"] == "ok" and path.exists() and known == digest(path):
                 kept[key] = Remembered(row["source"], known, path.read_bytes(), "ok")
             elif was is not None:
-                stale_by_reading = row["state"] == "stale" and (self.is_refused_for_good(key) or was.state != "ok")
-                kept[key] = Remembered(was.path, was.digest, was.content, "stale" if stale_by_reading else was.state)
+                is_stale = row["state"] == "stale" and not self.is_refused_by_accounting_only(key)
+                kept[key] = Remembered(was.path, was.digest, was.content, "stale" if is_stale else was.state)
         self.remembered = kept
 
     def of_one_file(self, was: Remembered, with_settings: str) -> dict[Key, Tables]:

@@ -67,3 +67,17 @@ class CanonicalSample(Table):
     mask_tokens: TokenCount | None = Field(description="sum of the loss mask; null where there is none")
     remove_sample: bool = Field(description="whether the sample is removed from the loss")
     status: str | None = Field(description="completed, truncated, aborted, failed, pending, as dumped")
+    versions_seen: Int64 | None = Field(description="distinct policy versions that generated it, numeric or not")
+    version_oldest: Int64 | None = Field(description="oldest numeric policy version that generated it")
+    version_newest: Int64 | None = Field(description="newest numeric policy version that generated it")
+    cached_tokens: TokenCount | None = Field(description="prompt tokens that the engine's prefix cache had")
+    prompt_tokens: TokenCount | None = Field(description="prompt tokens of all its generation calls")
+    spec_accepted: TokenCount | None = Field(description="draft tokens that speculative decoding accepted")
+    spec_proposed: TokenCount | None = Field(description="draft tokens that speculative decoding proposed")
+    spec_verifications: TokenCount | None = Field(description="verification passes of speculative decoding")
+    spec_tokens: TokenCount | None = Field(description="tokens generated under speculative decoding")
+    non_generation_time: float | None = Field(description="seconds spent outside generation (tools, environment)")
+    tool_calls: Int64 | None = Field(description="messages of role tool in its conversation")
+    is_repetitive: bool | None = Field(
+        description="whether the last 10,000 characters of a longer response compress more than tenfold"
+    )

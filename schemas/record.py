@@ -106,6 +106,14 @@ class SampleRecord(BaseModel):
     trainable_tokens: TokenCount | None = None
     remove_sample: bool | None = None
     status: str | None = None
+    # What is beside the contract refuses nothing: `pipeline.sources.extras` makes of it what it can.
+    weight_versions: Any = Field(default=None, description="policy versions: of each generation call, or of its spans")
+    legacy_weight_versions: Any = Field(default=None, description="policy versions, where weight_versions has none")
+    prefix_cache_info: Any = Field(default=None, description="cached_tokens and total_prompt_tokens")
+    spec_info: Any = Field(default=None, description="counts of speculative decoding")
+    non_generation_time: Any = Field(default=None, description="seconds spent outside generation")
+    response: Any = Field(default=None, description="text of the response")
+    prompt: Any = Field(default=None, description="text, or the messages of a conversation")
 
     @model_validator(mode="after")
     def _lengths_fit(self) -> Self:

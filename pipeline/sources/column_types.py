@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from pipeline.sources.extras import tool_messages
 from pipeline.sources.json_text import parse
 from pipeline.sources.values import number, readable
 from schemas.table import MAX_TOKENS
@@ -36,6 +37,7 @@ _METADATA_TYPE = pl.Struct(
         "has_raw_reward": pl.Boolean(),
         "raw_value": pl.Float64(),
         "raw_state": pl.String(),
+        "tool_calls": pl.Int64(),
     }
 )
 
@@ -121,7 +123,12 @@ def _whole_of(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
 
 
 def _tokens(types: Types, name: str) -> pl.Expr:
-    value = _whole(types, name)
+    return token_count(pl.col(name), types[name]) if name in types else _NULL.cast(pl.Int64)
+
+
+def token_count(column: pl.Expr, dtype: pl.DataType) -> pl.Expr:
+    """Return the whole numbers in [0, 2**40) of a column of any type, nulls for everything else."""
+    value = _whole_of(column, dtype)
     return pl.when((value >= 0) & (value < MAX_TOKENS)).then(value)
 
 
@@ -226,6 +233,7 @@ def _metadata(text: str | None) -> dict[str, Any]:
         "has_raw_reward": "raw_reward" in entries,
         "raw_value": value,
         "raw_state": state,
+        "tool_calls": tool_messages(entries.get("messages")),
     }
 
 

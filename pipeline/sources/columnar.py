@@ -12,8 +12,9 @@ import polars as pl
 
 from pipeline.errors import SourceError
 from pipeline.expressions.keys import BATCH
-from pipeline.sources import column_rewards, column_types
+from pipeline.sources import column_extras, column_rewards, column_types
 from pipeline.sources.contract import check_records, not_listed
+from pipeline.sources.extras import RAW_FIELDS
 from pipeline.sources.gathering import BatchKey, Gathering
 from pipeline.sources.json_text import parse
 from schemas.canonical import CanonicalSample
@@ -23,10 +24,13 @@ from schemas.record import SampleRecord
 from schemas.table import MAX_ROWS_IN_BATCH
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+    from typing import Literal
 
     from pipeline.sources.batch import BatchRead, SourceFile
+    from pipeline.sources.column_types import Types
 
+_KEYS = [f"__{name}" for name in BATCH]
 _ROWS_AT_ONCE = 2**20
 _MAX_FAILING = 1_000
 """Rows that fail and are worded one by one; the rest is counted."""
@@ -55,9 +59,10 @@ def read_ipc(source: SourceFile) -> Iterator[BatchRead]:
 
 def _read(source: SourceFile, frame: pl.LazyFrame, format: str) -> Iterator[BatchRead]:
     schema = frame.collect_schema()
-    known = [name for name in (*SampleRecord.model_fields, "reward_json") if name in schema]
-    frame = frame.select(known)
+    known = [name for name in (*SampleRecord.model_fields, "reward_json") if name in schema and name not in RAW_FIELDS]
     types = {name: schema[name] for name in known}
+    raw = {name: schema[name] for name in RAW_FIELDS if name in schema and not isinstance(schema[name], pl.Null)}
+    frame = frame.select(*known, *raw)
     default = Gathering(source, format).default_key()
     keyed = frame.with_columns(**column_types.keys(types, default)) if known else frame
     total = frame.select(pl.len()).collect().item()
@@ -67,29 +72,32 @@ def _read(source: SourceFile, frame: pl.LazyFrame, format: str) -> Iterator[Batc
             raise SourceError("payload_shape", message)
         yield from Gathering(source, format).batches(at_least_one=True)
         return
+    extras = column_extras.read(raw)
     for part in _parts(keyed, total):
         gathering = Gathering(source, format)
-        _gather(gathering, part, types)
+        rows = part.with_columns(**column_extras.parsed(raw)).select(*_KEYS, *known, **extras)
+        # Whole texts are not wanted, only what is said of them: no more of them are to be held at once than need be.
+        engine: Literal["streaming", "auto"] = "streaming" if column_extras.are_large(raw) else "auto"
+        _gather(gathering, rows.collect(engine=engine), types, extras)
         yield from gathering.batches()
 
 
-def _parts(keyed: pl.LazyFrame, total: int) -> Iterator[pl.DataFrame]:
+def _parts(keyed: pl.LazyFrame, total: int) -> Iterator[pl.LazyFrame]:
     """Yield the rows of some whole batches at a time, so that a file of many steps is not held at once."""
-    key_columns = [f"__{name}" for name in BATCH]
     if total <= _ROWS_AT_ONCE:
-        yield keyed.collect()
+        yield keyed
         return
-    sizes = keyed.group_by(key_columns, maintain_order=True).agg(pl.len()).collect()
+    sizes = keyed.group_by(_KEYS, maintain_order=True).agg(pl.len()).collect()
     largest = sizes.select(pl.col("len").max()).item()
     if largest >= MAX_ROWS_IN_BATCH:
         message = f"a batch has {largest} samples; at most {MAX_ROWS_IN_BATCH - 1} are taken: split the step"
         raise SourceError("payload_shape", message)
     sizes = sizes.with_columns(part=pl.col("len").cum_sum() // _ROWS_AT_ONCE)
     for part in sizes.partition_by("part", maintain_order=True):
-        yield keyed.join(part.lazy(), on=key_columns, how="semi", nulls_equal=True, maintain_order="left").collect()
+        yield keyed.join(part.lazy(), on=_KEYS, how="semi", nulls_equal=True, maintain_order="left")
 
 
-def _gather(gathering: Gathering, part: pl.DataFrame, types: dict[str, pl.DataType]) -> None:
+def _gather(gathering: Gathering, part: pl.DataFrame, types: Types, extras: Mapping[str, pl.Expr]) -> None:
     part = part.with_columns(row=pl.int_range(pl.len(), dtype=pl.Int64).over("__run", "__split", "__step"))
     parsed = part.lazy().with_columns(**column_types.parsed(types))
     checked = parsed.with_columns(**column_types.checked(types)).collect()
@@ -98,7 +106,7 @@ def _gather(gathering: Gathering, part: pl.DataFrame, types: dict[str, pl.DataTy
     good = checked.filter(~pl.any_horizontal("^__bad_.*$"))
     for run, split, step in checked.select("__run", "__split", "__step").unique().iter_rows():
         gathering.next_row(BatchKey(run, split, step))
-    gathering.add(_canonical(good, types))
+    gathering.add(_canonical(good, types, extras))
 
 
 def _refuse(gathering: Gathering, rows: pl.DataFrame, names: list[str]) -> None:
@@ -128,8 +136,12 @@ def _unworded(row: dict[str, object]) -> Finding:
     return Finding(code="invalid_value", message=f"{fields}: not of the type that the contract asks for", field=fields)
 
 
-def _canonical(good: pl.DataFrame, types: dict[str, pl.DataType]) -> pl.DataFrame:
-    columns = {**column_types.canonical(types), **column_rewards.canonical(types)}
+def _canonical(good: pl.DataFrame, types: Types, extras: Mapping[str, pl.Expr]) -> pl.DataFrame:
+    columns = {
+        **column_types.canonical(types),
+        **column_rewards.canonical(types),
+        **column_extras.canonical(types, extras),
+    }
     selected = good.lazy().select(
         columns.get(name, pl.lit(None)).cast(dtype).alias(name)
         for name, dtype in polars_schema(CanonicalSample).items()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 from pydantic import TypeAdapter, ValidationError
 
+from pipeline.sources import extras
 from pipeline.sources.values import MISSING, classify, number, readable
 from schemas.canonical import CanonicalSample
 from schemas.findings import CODES, Finding, shown
@@ -111,6 +112,7 @@ def canonical_columns(records: Sequence[SampleRecord]) -> Mapping[str, list[Any]
         "mask_tokens": [record.mask_tokens for record in records],
         "remove_sample": [bool(record.remove_sample) for record in records],
         "status": [_readable(record.status) for record in records],
+        **extras.columns(records),
     }
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pipeline.sources.byte_source import ByteSource
 
 _SHOWN = 60
+_CONTINUATION = bytes(range(0x80, 0xC0))
 
 
 class PickleError(ValueError):
@@ -138,6 +139,15 @@ class LongText:
     def text(self) -> str:
         """Read and decode the text; raise `PickleError` if it is not UTF-8 (lone surrogates are let through)."""
         return decode_text(self.utf8(), self._start)
+
+    def tail(self, size: int) -> str:
+        """Read and decode the characters that lie wholly within the last `size` bytes; raises as `text` does."""
+        start = max(0, self.utf8_size - size)
+        raw = self._source.read(self._start + start, self._start + self.utf8_size)
+        if start:
+            # A character takes at most four bytes, of which all but the first say that they are not the first.
+            raw = raw[:3].lstrip(_CONTINUATION) + raw[3:]
+        return decode_text(raw, self._start + start)
 
     def __repr__(self) -> str:
         """Return a bounded description."""

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import polars as pl
 
+from pipeline.sources import extras
 from pipeline.sources.column_rewards import JSON_TEXT
+from pipeline.sources.values import readable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -44,9 +46,14 @@ SCHEMA: Final = pl.Schema(
         "trainable_tokens": pl.Int64(),
         "remove_sample": pl.Boolean(),
         "status": pl.String(),
+        "weight_versions": pl.List(pl.String()),
+        "prefix_cache_info": pl.Struct({"cached_tokens": pl.Int64(), "total_prompt_tokens": pl.Int64()}),
+        "spec_info": pl.Struct({names[0]: pl.Int64() for names in extras.SPECULATION.values()}),
+        "non_generation_time": pl.Float64(),
+        "response": pl.String(),
     }
 )
-"""Columns of the columnar files. `metadata` and `reward_json` are JSON text."""
+"""Columns of the columnar files. `metadata` and `reward_json` are JSON text; `weight_versions` have no spans."""
 
 
 def write_json_lines(path: Path, records: Iterable[Record], *, compression: Compression | None = None) -> None:
@@ -107,7 +114,26 @@ def _row(record: Record) -> dict[str, Any]:
         if text is not None:
             metadata = {"raw_reward": record["raw_reward"], **(metadata or {})}
     row["metadata"] = None if metadata is None else json.dumps(metadata)
-    return row
+    return row | _extras(record)
+
+
+def _extras(record: Record) -> dict[str, Any]:
+    """Return the fields beside the contract as far as they are understood, since typed columns can hold no others."""
+    versions = extras.version_names(record.get("weight_versions"), record.get("legacy_weight_versions"))
+    response = record.get("response")
+    return {
+        "weight_versions": [readable(version) for version in versions] or None,
+        "prefix_cache_info": _counts(record.get("prefix_cache_info"), extras.PREFIX_CACHE),
+        "spec_info": _counts(record.get("spec_info"), extras.SPECULATION),
+        "non_generation_time": extras.seconds(record.get("non_generation_time")),
+        "response": readable(response) if isinstance(response, str) else None,
+    }
+
+
+def _counts(value: object, names: Mapping[str, tuple[str, ...]]) -> dict[str, int | None] | None:
+    found = extras.counts(value, names)
+    is_empty = not any(known is not None for known in found.values())
+    return None if is_empty else {names[column][0]: known for column, known in found.items()}
 
 
 def _split(value: object) -> tuple[float | None, str | None]:

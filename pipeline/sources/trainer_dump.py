@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.errors import SourceError
 from pipeline.sources.batch import BatchRead
 from pipeline.sources.contract import canonical_columns, canonical_frame, check_records, listed
+from pipeline.sources.extras import RAW_FIELDS
 from pipeline.sources.gathering import check_batch
 from pipeline.sources.pickled import PickleError
 from pipeline.sources.torch_file import TorchFileError, read_torch_file
@@ -131,6 +132,7 @@ _DUMPED = (
     "loss_mask",
     "remove_sample",
     "status",
+    *RAW_FIELDS,
 )
 
 

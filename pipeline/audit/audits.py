@@ -40,7 +40,7 @@ def audit(name: str, ledger: str | Path, *, timeout: float = DEFAULT_TIMEOUT, **
     """
     query = find(name)
     values = bound(query, parameters)
-    with connected(ledger) as connection:
+    with connected(ledger, query.statement) as connection:
         return asked(connection, query, values, timeout=timeout)
 
 
@@ -61,7 +61,7 @@ def check(
     """
     chosen = [find(name, ("checks",)) for name in names] or list(queries("checks"))
     values = [bound(query, parameters) for query in chosen]
-    with connected(ledger) as connection:
+    with connected(ledger, *(query.statement for query in chosen)) as connection:
         frames = [
             asked(connection, query, given, timeout=timeout).select(pl.lit(query.name).alias("check"), pl.all())
             for query, given in zip(chosen, values, strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -12,17 +13,31 @@ import polars as pl
 
 from pipeline.audit.guard import checked
 from pipeline.errors import NoInputError, UsageError
-from pipeline.store import publication, relations
+from pipeline.store import publication, relations, upgrade
 from pipeline.store.layout import Layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from pipeline.store.publication import Publication
 
 DEFAULT_TIMEOUT = 60.0
 """Seconds after which a statement is interrupted."""
 MAX_CELLS = 200_000_000
 """Rows times columns of an answer at most: a few gigabytes. A statement may ask for more than a machine has."""
 _INTERRUPT_AGAIN = 0.05
+_LISTING = frozenset(
+    {
+        "show",
+        "describe",
+        "summarize",
+        "information_schema",
+        "duckdb_columns",
+        "duckdb_tables",
+        "duckdb_views",
+    }
+)
+"""Words of statements that list relations, of which there should be all then."""
 _LOCKS = (
     "SET temp_directory = ''",
     "SET enable_external_access = false",
@@ -51,7 +66,7 @@ def sql(
             long, or answers with more than fits.
         NoInputError: there is no ledger.
     """
-    with connected(ledger) as connection:
+    with connected(ledger, statement) as connection:
         return fetched(connection, checked(connection, statement), timeout=timeout, limit=limit)
 
 
@@ -85,8 +100,12 @@ def fetched(
 
 
 @contextmanager
-def connected(ledger: str | Path) -> Iterator[duckdb.DuckDBPyConnection]:
+def connected(ledger: str | Path, *statements: str) -> Iterator[duckdb.DuckDBPyConnection]:
     """Yield a connection with the ledger's relations, locked down to reading them.
+
+    Args:
+        ledger: directory of the ledger.
+        statements: what will be asked: of the derived views only those are made that it names. Without any, all are.
 
     Raises:
         NoInputError: there is no ledger.
@@ -97,11 +116,29 @@ def connected(ledger: str | Path) -> Iterator[duckdb.DuckDBPyConnection]:
         message = f"{ledger}: no ledger there; make one with `rollout-ledger recompute SOURCE --ledger {ledger}`"
         raise NoInputError(message)
     with closing(duckdb.connect(":memory:")) as connection:
-        relations.create(connection, layout, current.number, current.segments, portable=False)
+        _create(connection, layout, current, _words(statements))
         connection.execute(f"SET allowed_directories = [{relations.quoted(str(layout.data))}]")
         for lock in _LOCKS:
             connection.execute(lock)
         yield connection
+
+
+def _words(statements: tuple[str, ...]) -> set[str] | None:
+    """Return the words of statements; null where they may ask for any relation."""
+    words = {word.lower() for statement in statements for word in re.findall(r"\w+", statement)}
+    return None if not statements or words & _LISTING else words
+
+
+def _create(
+    connection: duckdb.DuckDBPyConnection, layout: Layout, current: Publication, words: set[str] | None
+) -> None:
+    try:
+        relations.create(connection, layout, current.number, current.segments, portable=False, wanted=words)
+    except duckdb.Error as error:
+        if all(upgrade.is_current(layout, segment) for segment in current.segments):
+            raise
+        message = f"{layout.root}: published by an older version of rollout-ledger; recompute once, and ask again"
+        raise NoInputError(message) from error
 
 
 @contextmanager

@@ -5,6 +5,7 @@ ledger.lock                         held by the one writer
 data/generations/000007/*.parquet   what one publication says: batches and findings
 data/segments/ID/*.parquet          rows of some whole batches; never changed once published
 data/staging/                       written, not yet published
+data/views-*.duckdb                 the views over nothing, from which the next ledger.duckdb is made
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from schemas.tables import (
+    AbsentMetricRow,
     AdapterRow,
     BatchRow,
     FindingRow,
@@ -26,7 +28,7 @@ from schemas.tables import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-SEGMENT_TABLES = (SampleRow, RolloutRow, PromptGroupRow, AdapterRow, MetricRow)
+SEGMENT_TABLES = (SampleRow, RolloutRow, PromptGroupRow, AdapterRow, MetricRow, AbsentMetricRow)
 """Tables whose rows lie in segments."""
 GENERATION_TABLES = (BatchRow, FindingRow, SourceRow)
 """Tables that are small, and written anew with every publication."""
@@ -57,6 +59,10 @@ class Layout:
     def staging(self) -> Path:
         """Files that are written and not yet published."""
         return self.data / "staging"
+
+    def template(self, fingerprint: str) -> Path:
+        """Return the database of all views over nothing, from which `ledger.duckdb` is made."""
+        return self.data / f"views-{fingerprint}.duckdb"
 
     def generation(self, number: int) -> Path:
         """Return the directory of one publication."""

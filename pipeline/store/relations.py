@@ -11,7 +11,7 @@ from schemas.frames import sql_columns
 from schemas.table import SCHEMA_VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
     from datetime import datetime
     from pathlib import Path
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pipeline.store.layout import Layout
     from schemas.table import Table
 
-__all__ = ["create", "create_info", "quoted"]
+__all__ = ["create", "create_info", "point", "quoted"]
 
 _INFO = {
     "generation": "number of the publication; every recompute makes a new one",
@@ -37,6 +37,7 @@ def create(
     segments: Sequence[str],
     *,
     portable: bool = True,
+    wanted: Collection[str] | None = None,
 ) -> None:
     """Create a view for every published relation, and those derived from them, in the connection's current database.
 
@@ -46,13 +47,24 @@ def create(
         generation: the publication to show; 0 for none.
         segments: where the rows of its batches lie.
         portable: whether other clients, older ones among them, will read the views.
+        wanted: words of the statements that will be run; see `derived.create`. Null for everything, with comments.
     """
+    for table, files in _files(layout, generation, segments):
+        _create_view(connection, table, files, commented=wanted is None)
+    derived.create(connection, portable=portable, wanted=wanted)
+
+
+def point(connection: duckdb.DuckDBPyConnection, layout: Layout, generation: int, segments: Sequence[str]) -> None:
+    """Make the views of a database that has them all show another publication; what is derived from them follows."""
+    for table, files in _files(layout, generation, segments):
+        _create_view(connection, table, files, commented=True)
+
+
+def _files(layout: Layout, generation: int, segments: Sequence[str]) -> Iterator[tuple[type[Table], list[Path]]]:
     for small in GENERATION_TABLES:
-        files = [layout.generation_file(generation, small.relation)] if generation else []
-        _create_view(connection, small, files)
+        yield small, [layout.generation_file(generation, small.relation)] if generation else []
     for large in SEGMENT_TABLES:
-        _create_view(connection, large, [layout.segment_file(segment, large.relation) for segment in segments])
-    derived.create(connection, portable=portable)
+        yield large, [layout.segment_file(segment, large.relation) for segment in segments]
 
 
 def create_info(connection: duckdb.DuckDBPyConnection, layout: Layout, generation: int, published_at: datetime) -> None:
@@ -68,7 +80,9 @@ def create_info(connection: duckdb.DuckDBPyConnection, layout: Layout, generatio
         connection.execute(f"COMMENT ON COLUMN ledger_info.{name} IS {quoted(text)}")
 
 
-def _create_view(connection: duckdb.DuckDBPyConnection, table: type[Table], files: Iterable[Path]) -> None:
+def _create_view(
+    connection: duckdb.DuckDBPyConnection, table: type[Table], files: Iterable[Path], *, commented: bool
+) -> None:
     columns = sql_columns(table)
     paths = ", ".join(quoted(str(path)) for path in files)
     if paths:
@@ -77,7 +91,9 @@ def _create_view(connection: duckdb.DuckDBPyConnection, table: type[Table], file
     else:
         nothing = ", ".join(f'NULL::{sql_type} AS "{name}"' for name, sql_type, _ in columns)
         body = f"SELECT {nothing} WHERE false"
-    connection.execute(f"CREATE VIEW {table.relation} AS {body}")
+    connection.execute(f"CREATE OR REPLACE VIEW {table.relation} AS {body}")
+    if not commented:
+        return
     connection.execute(f"COMMENT ON VIEW {table.relation} IS {quoted(table.summary())}")
     for name, _, text in columns:
         connection.execute(f'COMMENT ON COLUMN {table.relation}."{name}" IS {quoted(text)}')

@@ -56,7 +56,9 @@ def test_relations_have_the_columns_types_and_comments_of_the_schemas(tmp_path: 
                 "WHERE table_name = ? ORDER BY column_index",
                 [table.relation],
             ).fetchall()
-            assert rows == sql_columns(table)
+            assert [(name, kind.replace('"', ""), text) for name, kind, text in rows] == [
+                (name, kind.replace('"', ""), text) for name, kind, text in sql_columns(table)
+            ]
             about = connection.execute("SELECT comment FROM duckdb_views() WHERE view_name = ?", [table.relation])
             assert about.fetchall() == [(table.summary(),)]
 

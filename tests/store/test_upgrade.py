@@ -1,0 +1,56 @@
+"""Segments that an older version wrote stand beside those of this one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+import pytest
+
+import pipeline
+from pipeline import RunPlan, Settings
+from pipeline.errors import NoInputError
+from pipeline.recomputing import Options
+from pipeline.sources.record_writers import write_json_lines
+from pipeline.store import publication
+from pipeline.store.layout import Layout
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+AT_ONCE = Options(still_seconds=0)
+RECORD = {"reward": 1.0, "rollout_id": 0, "response_length": 3, "weight_versions": ["4"]}
+
+
+def recompute(root: Path, run: str) -> Path:
+    dumps = root / run
+    dumps.mkdir(exist_ok=True)
+    write_json_lines(dumps / "0.jsonl", [RECORD])
+    pipeline.recompute([RunPlan((str(dumps),), Settings(), run)], root / "ledger", AT_ONCE)
+    return root / "ledger"
+
+
+def as_an_older_version_wrote_it(ledger: Path) -> None:
+    layout = Layout(ledger)
+    for segment in publication.current(layout).segments:
+        layout.segment_file(segment, "absent_metrics").unlink()
+        samples = layout.segment_file(segment, "samples")
+        pl.read_parquet(samples).drop("versions_seen", "version_oldest", "reward_parts").write_parquet(samples)
+
+
+def test_an_older_ledger_is_told_as_one(tmp_path: Path) -> None:
+    ledger = recompute(tmp_path, "a")
+    as_an_older_version_wrote_it(ledger)
+
+    with pytest.raises(NoInputError, match="older version of rollout-ledger; recompute once"):
+        pipeline.sql("SELECT count(*) FROM samples", ledger)
+
+
+def test_older_segments_are_read_beside_new_ones(tmp_path: Path) -> None:
+    as_an_older_version_wrote_it(recompute(tmp_path, "a"))
+
+    ledger = recompute(tmp_path, "b")
+
+    rows = pipeline.sql("SELECT run, reward, version_oldest FROM samples ORDER BY run", ledger).rows()
+    assert rows == [("a", 1.0, None), ("b", 1.0, 4)]
+    assert pipeline.sql("SELECT DISTINCT run FROM absent_metrics", ledger)["run"].to_list() == ["b"]

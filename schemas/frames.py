@@ -42,7 +42,16 @@ def polars_schema(table: type[Table]) -> pl.Schema:
 
 def sql_columns(table: type[Table]) -> list[tuple[str, str, str]]:
     """Return (name, SQL type, comment) of every column of a published table."""
-    return [(name, _SQL[python_type], text) for name, python_type, _, text in table.columns()]
+    return [(name, _sql_type(python_type), text) for name, python_type, _, text in table.columns()]
+
+
+def _sql_type(python_type: Any) -> str:
+    if get_origin(python_type) is list:
+        return f"{_sql_type(get_args(python_type)[0])}[]"
+    if isinstance(python_type, type) and issubclass(python_type, BaseModel):
+        fields = (f'"{name}" {_sql_type(column_type(f)[0])}' for name, f in python_type.model_fields.items())
+        return f"STRUCT({', '.join(fields)})"
+    return _SQL[python_type]
 
 
 def empty_frame(table: type[Table]) -> pl.DataFrame:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from schemas.snapshot import SnapshotSettings
 
@@ -14,6 +14,7 @@ NORMALISING_ESTIMATORS = ("grpo", "gspo", "reinforce_plus_plus_baseline")
 OTHER_ESTIMATORS = ("ppo", "reinforce_plus_plus", "cispo", "on_policy_distillation", "rloo", "remax", "sft")
 """Known estimators whose advantage is not recomputed here: the reward is given as it is."""
 
+Finite = Annotated[float, Field(allow_inf_nan=False)]
 PositiveInt = Annotated[int, Field(ge=1, le=2**31)]
 
 
@@ -43,6 +44,39 @@ class Settings(BaseModel):
     sibling_rewards: Literal["mainstream", "shared"] = Field(
         default="mainstream", description="shared: siblings with different rewards refuse the batch"
     )
+    reward_weights: dict[str, Finite] | None = Field(
+        default=None,
+        description="weights of the entries of a dictionary reward, whose weighted sum is the reward: acc=1,fmt=0.2",
+    )
+    pass_threshold: Finite = Field(default=1.0, description="a rollout passes from this reward on (pass@k, correct)")
+    log_reward_category: str | None = Field(
+        default=None, description="entry of a dictionary reward that is a category (metrics error_cat/...)"
+    )
+    metrics: list[str] | None = Field(
+        default=None, description="metrics to compute, by name, family or pattern: episode_*,lengths"
+    )
+
+    @field_validator("reward_weights", mode="before")
+    @classmethod
+    def _weights_of_text(cls, value: object) -> object:
+        if not isinstance(value, str):
+            return value
+        pairs = [part.rpartition("=") for part in value.split(",") if part.strip()]
+        return {key.strip(): weight.strip() for key, _, weight in pairs}
+
+    @field_validator("metrics", mode="before")
+    @classmethod
+    def _names_of_text(cls, value: object) -> object:
+        names = value.split(",") if isinstance(value, str) else value
+        return sorted({name.strip() for name in names if name.strip()}) if isinstance(names, (list, tuple)) else names
+
+    @model_validator(mode="after")
+    def _one_reward(self) -> Self:
+        if self.reward_key is not None and self.reward_weights is not None:
+            raise ValueError("reward_key and reward_weights exclude each other; give one of them")
+        if self.reward_weights is not None and not any(self.reward_weights.values()):
+            raise ValueError("reward_weights needs a weight that is not 0")
+        return self
 
     @property
     def normalises(self) -> bool:

@@ -86,6 +86,9 @@ class Selection(BaseModel):
     first_step: int | None = Field(default=None, description="first step kept")
     last_step: int | None = Field(default=None, description="last step kept")
     tables: tuple[TableName, ...] = Field(default=DEFAULT_TABLES, min_length=1, description="tables kept")
+    metrics: tuple[str, ...] = Field(
+        default=(), description="metrics kept, by name, family or pattern, of the table of metrics; none: all"
+    )
 
 
 class SettingsUse(BaseModel):
@@ -148,6 +151,7 @@ class SnapshotSettings(BaseModel):
 
     directory: str | None = Field(default=None, description="directory of the snapshots, relative to the file")
     tables: tuple[TableName, ...] = Field(default=DEFAULT_TABLES, min_length=1)
+    metrics: tuple[str, ...] = Field(default=(), description="metrics kept, by name, family or pattern; none: all")
     rows: bool = Field(default=False, description="keep samples and rollouts as well")
     allow_new: bool = Field(default=False, description="new keys are no difference: the run is growing")
     strict: bool = Field(default=False, description="an integer that became the equal float is a difference")

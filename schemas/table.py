@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 """Raised when a published column changes its meaning, its name or its type."""
 
-CANONICAL_VERSION = 1
+CANONICAL_VERSION = 2
 """Raised when canonical samples are read differently: what was read before is then read again."""
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1

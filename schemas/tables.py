@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from schemas.canonical import RewardPart
 from schemas.table import Int64, Table, Timestamp
 
 _BATCH = ("run", "split", "step")
@@ -106,6 +107,24 @@ class SampleRow(Table):
         description="normalised reward of the rollout; null for eval or where it is not scored"
     )
     row_advantage: float | None = Field(description="what the row-level rule gives, in which every sample votes")
+    effective_response_length: Int64 | None = Field(
+        description="the mask's sum, else response_length: trainable_tokens as if nothing were removed"
+    )
+    versions_seen: Int64 | None = Field(description="distinct policy versions that generated it, numeric or not")
+    version_oldest: Int64 | None = Field(description="oldest numeric policy version that generated it")
+    version_newest: Int64 | None = Field(description="newest numeric policy version that generated it")
+    cached_tokens: Int64 | None = Field(description="prompt tokens that the engine's prefix cache had")
+    prompt_tokens: Int64 | None = Field(description="prompt tokens of all its generation calls")
+    spec_accepted: Int64 | None = Field(description="draft tokens that speculative decoding accepted")
+    spec_proposed: Int64 | None = Field(description="draft tokens that speculative decoding proposed")
+    spec_verifications: Int64 | None = Field(description="verification passes of speculative decoding")
+    spec_tokens: Int64 | None = Field(description="tokens generated under speculative decoding")
+    non_generation_time: float | None = Field(description="seconds spent outside generation (tools, environment)")
+    tool_calls: Int64 | None = Field(description="messages of role tool in its conversation")
+    is_repetitive: bool | None = Field(
+        description="whether the last 10,000 characters of a longer response compress more than tenfold"
+    )
+    reward_parts: list[RewardPart] | None = Field(description="entries of a dictionary reward")
 
 
 class RolloutRow(Table):
@@ -195,6 +214,22 @@ class MetricRow(Table):
     metric: str = Field(description="name of the metric")
     value: float | None = Field(description="its value; null where the adapter has nothing to average")
     count: Int64 = Field(description="number of things that the value is a mean of")
+
+
+class AbsentMetricRow(Table):
+    """One metric that a batch, or one of its adapters, does not have."""
+
+    relation: ClassVar[str] = "absent_metrics"
+    grain: ClassVar[tuple[str, ...]] = (*_BATCH, "scope", *_ADAPTER, "metric")
+
+    run: str = Field(description="training run")
+    split: str = Field(description="train or eval")
+    step: Int64 = Field(description="the batch's number")
+    scope: str = Field(description="batch or adapter")
+    adapter_name: str | None = Field(description="adapter's name where scope is adapter; null for no adapter")
+    adapter_slot: Int64 | None = Field(description="adapter's slot where scope is adapter; null for no adapter")
+    metric: str = Field(description="name of the metric, or of the family that it is one of")
+    reason: str = Field(description="why it cannot be computed from this dump; it is never published as 0")
 
 
 class FindingRow(Table):

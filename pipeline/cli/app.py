@@ -13,6 +13,7 @@ from pipeline import __version__
 from pipeline.cli import console, signals
 from pipeline.cli.audit import audit
 from pipeline.cli.gc import gc
+from pipeline.cli.metrics import metrics
 from pipeline.cli.recompute import recompute
 from pipeline.cli.snapshot import app as snapshot
 from pipeline.cli.sql import sql
@@ -28,7 +29,7 @@ app = App(
     version=__version__,
     help_format="plaintext",
 )
-for verb in (recompute, audit, sql, status, gc):
+for verb in (recompute, audit, metrics, sql, status, gc):
     app.command(verb)
 app.command(snapshot)
 

@@ -58,13 +58,21 @@ def settings(loaded: Configuration | None, run: Mapping[str, Any], options: Mapp
     layers = (loaded.content.defaults if loaded else {}, run, environment(os.environ), options)
     for layer in layers:
         values.update({name: value for name, value in layer.items() if value is not None})
-    for name in ("reward_key", "n_samples_per_prompt", "rollout_batch_size"):
-        if values.get(name) in ("", "none"):
+    for name, field in Settings.model_fields.items():
+        if field.default is None and values.get(name) in ("", "none"):
             values[name] = None
     try:
-        return Settings.model_validate(values)
+        chosen = Settings.model_validate(values)
     except ValidationError as error:
         raise UsageError(_worded("settings", error)) from error
+    _check_metrics(chosen)
+    return chosen
+
+
+def _check_metrics(chosen: Settings) -> None:
+    from pipeline.expressions.catalogue import selected
+
+    selected(chosen.metrics)
 
 
 def environment(variables: Mapping[str, str]) -> dict[str, str]:

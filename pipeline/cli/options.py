@@ -22,7 +22,10 @@ def _given_as(annotation: Any) -> Any:
     if annotation is bool or get_origin(annotation) is Literal:
         return annotation
     members = (annotation, *get_args(annotation))
-    return int if any(member is int or int in get_args(member) for member in members) else str
+    for number in (int, float):
+        if any(member is number or number in get_args(member)[:1] for member in members):
+            return number
+    return str
 
 
 if TYPE_CHECKING:

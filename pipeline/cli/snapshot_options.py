@@ -85,6 +85,7 @@ class Choice:
         first_step: only batches of this step and later.
         last_step: only batches of this step and earlier.
         table: this table instead of metrics, adapters and batches; may be given several times.
+        metric: of the metrics only these: names, families or patterns; may be given several times.
         rows: samples and rollouts as well.
     """
 
@@ -93,6 +94,7 @@ class Choice:
     first_step: Annotated[int | None, Parameter(name="--from")] = None
     last_step: Annotated[int | None, Parameter(name="--to")] = None
     table: Annotated[tuple[TableOption, ...], _Several] = ()
+    metric: Annotated[tuple[str, ...], _Several] = ()
     rows: bool = False
 
     @property
@@ -118,6 +120,7 @@ class Choice:
                 first_step=self.first_step,
                 last_step=self.last_step,
                 tables=tables,
+                metrics=tuple(sorted(set(self.metric or section.metrics))),
             )
         except ValidationError as error:
             raise UsageError(str(error)) from error

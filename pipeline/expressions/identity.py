@@ -29,8 +29,9 @@ def trainable_tokens() -> pl.Expr:
 
     The order matters: dumps hold the mask from before the trainer zeroes it for a removed sample.
     """
-    return (
-        pl.when(pl.col("remove_sample"))
-        .then(pl.lit(0, pl.Int64))
-        .otherwise(pl.coalesce("mask_tokens", "response_length"))
-    )
+    return pl.when(pl.col("remove_sample")).then(pl.lit(0, pl.Int64)).otherwise(unmasked_tokens())
+
+
+def unmasked_tokens() -> pl.Expr:
+    """Return the mask's sum, else response_length: what a trainer calls the effective response length."""
+    return pl.coalesce("mask_tokens", "response_length")

@@ -11,21 +11,53 @@ from schemas.canonical import OBJECT_STATE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-
-def reward(reward_key: str | None) -> pl.Expr:
-    """Return the sample's reward as float64, null where it is not ok: the number itself, or `reward[reward_key]`."""
-    if reward_key is None:
-        return pl.col("reward_value")
-    return pl.when(_is_object()).then(_part(reward_key).struct.field("value")).otherwise(pl.col("reward_value"))
+    from schemas.settings import Settings
 
 
-def reward_state(reward_key: str | None) -> pl.Expr:
-    """Return the reward's state; a dictionary is `other` without a key, and `missing` where the key is not in it."""
+def reward(settings: Settings) -> pl.Expr:
+    """Return the sample's reward as float64, null where it is not ok.
+
+    It is the number itself; of a dictionary `reward[reward_key]`, or with `reward_weights` the weighted sum of entries:
+    one of weight 0 is not multiplied in (0 x NaN would be NaN), one of another weight has to be ok.
+    """
+    plain = pl.col("reward_value")
+    if settings.reward_weights is not None:
+        weighted = pl.lit(0.0)
+        for key, weight in _weights(settings):
+            weighted = weighted + _part(key).struct.field("value") * weight
+        return pl.when(_is_object()).then(_finite(weighted)).otherwise(plain)
+    if settings.reward_key is None:
+        return plain
+    return pl.when(_is_object()).then(_part(settings.reward_key).struct.field("value")).otherwise(plain)
+
+
+def reward_state(settings: Settings) -> pl.Expr:
+    """Return the reward's state; a dictionary is `other` without a key, and `missing` where the key is not in it.
+
+    With `reward_weights` it is the state of the first entry, by name, that has a weight and is not ok.
+    """
     plain = pl.col("reward_value_state")
-    if reward_key is None:
+    if settings.reward_weights is not None:
+        states = [_state(key) for key, _ in _weights(settings)]
+        failing = pl.coalesce(pl.when(state != "ok").then(state) for state in states)
+        overflows = pl.when(reward(settings).is_null()).then(pl.lit("inf")).otherwise(pl.lit("ok"))
+        return pl.when(_is_object()).then(failing.fill_null(overflows)).otherwise(plain)
+    if settings.reward_key is None:
         return pl.when(_is_object()).then(pl.lit("other")).otherwise(plain)
-    chosen = _part(reward_key).struct.field("state").fill_null("missing")
-    return pl.when(_is_object()).then(chosen).otherwise(plain)
+    return pl.when(_is_object()).then(_state(settings.reward_key)).otherwise(plain)
+
+
+def _weights(settings: Settings) -> list[tuple[str, float]]:
+    return sorted((key, weight) for key, weight in (settings.reward_weights or {}).items() if weight != 0)
+
+
+def _finite(value: pl.Expr) -> pl.Expr:
+    # -0.0 becomes 0.0, as everywhere.
+    return pl.when(value == 0).then(pl.lit(0.0)).when(value.is_finite()).then(value)
+
+
+def _state(key: str) -> pl.Expr:
+    return _part(key).struct.field("state").fill_null("missing")
 
 
 def uses_raw_reward(batch: str | Sequence[str]) -> pl.Expr:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from pipeline.expressions.keys import BATCH
-from pipeline.stages.accounting import account
+from pipeline.stages.accounting import account, settled_by
 from schemas.canonical import CanonicalBatch, CanonicalSample
 from schemas.findings import CODES, Finding
 from schemas.frames import empty_frame, polars_schema
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pipeline.stages.accounting import Engine
     from schemas.settings import Settings
 
-_RELATIONS = ("batches", "samples", "rollouts", "prompt_groups", "adapters", "metrics")
+_RELATIONS = ("batches", "samples", "rollouts", "prompt_groups", "adapters", "metrics", "absent_metrics")
 _WORDS = {
     "raw_reward_partial": "there for some samples and missing for others; the first sample decides for all",
     "group_mixes_adapters": "a block of the batch holds several adapters; each is a prompt group of its own",
@@ -71,7 +71,7 @@ def compute(chunk: Chunk) -> Computed:
 
 def compute_frames(samples: pl.DataFrame, batches: pl.DataFrame, settings: Settings, engine: Engine) -> Computed:
     """Return every table of some whole batches, given as canonical samples and batches."""
-    accounts = account(samples.lazy(), batches.lazy(), settings)
+    accounts = account(samples.lazy(), batches.lazy(), settings, settled_by(engine))
     frames = [getattr(accounts, name) for name in _RELATIONS]
     *collected, noticed = pl.collect_all([*frames, accounts.findings], engine=engine)
     tables = dict(zip(_RELATIONS, collected, strict=True))

@@ -22,7 +22,7 @@ from pipeline.recomputing.replaced import replaced
 from pipeline.recomputing.sources import renames, source_rows
 from pipeline.recomputing.taking import take
 from pipeline.recomputing.work import Work
-from pipeline.store import lock, publication
+from pipeline.store import lock, publication, upgrade
 from pipeline.store.layout import Layout
 from pipeline.store.publication import STORED_BATCHES, Publication
 
@@ -56,7 +56,7 @@ def recompute(plans: Sequence[RunPlan], ledger: Path, options: Options | None = 
     options = options or Options()
     layout = Layout(ledger)
     with lock.writing(layout):
-        before = publication.last(layout)
+        before = upgrade.upgraded(layout, publication.last(layout))
         outcome = Outcome(generation=before.number)
         decided = _decide_all(plans, before, options, outcome)
         work = Work(layout, options)

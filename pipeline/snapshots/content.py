@@ -1,7 +1,8 @@
 """What a snapshot keeps of a ledger, wherever the rows lie: tables by their grain, in pieces of whole batches.
 
 Not content: when, from which file and in which format a batch was read (`published_at`, `source`, `format`), and which
-versions of the code computed it (`versions`, which the header keeps).
+versions of the code computed it (`versions`, which the header keeps); nor the entries of dictionary rewards, which are
+input: what they come to is in rewards and metrics.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ TABLES: dict[str, type[Table]] = {
 """Tables that a snapshot can keep, in the order of a report."""
 SETTINGS = "settings"
 """Column of `batches` whose text is kept once, in the header."""
-_NOT_CONTENT = ("published_at", "source", "format", "versions")
+_NOT_CONTENT = ("published_at", "source", "format", "versions", "reward_parts")
 _KEY = list(BATCH)
 
 
@@ -143,9 +144,9 @@ class Content:
 
     @property
     def metric_versions(self) -> dict[str, list[int]]:
-        """Return the versions of every metric's definition."""
-        names = sorted({name for version in self.versions for name in version.metrics})
-        return {name: sorted({v.metrics[name] for v in self.versions if name in v.metrics}) for name in names}
+        """Return the versions of the metrics' definitions, of those that had another than their first."""
+        names = sorted({name for version in self.versions for name, number in version.metrics.items() if number > 1})
+        return {name: sorted({version.metrics.get(name, 1) for version in self.versions}) for name in names}
 
     def settings_of_runs(self) -> dict[str, list[dict[str, Any]]]:
         """Return the settings in use, by run."""

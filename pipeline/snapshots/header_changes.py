@@ -30,11 +30,12 @@ def settings(old: Content, new: Content, *, growing: bool = False) -> Iterator[S
 
 
 def versions(old: Content, new: Content) -> Iterator[VersionChange]:
-    """Yield the metrics that both sides have in different versions."""
+    """Yield the metrics that the sides have in different versions; what is not named has its first."""
     before, after = old.metric_versions, new.metric_versions
-    for name in sorted(set(before) & set(after)):
-        if before[name] != after[name]:
-            yield VersionChange(name, tuple(before[name]), tuple(after[name]))
+    for name in sorted(set(before) | set(after)):
+        was, now = (tuple(side.get(name, [1])) for side in (before, after))
+        if was != now:
+            yield VersionChange(name, was, now)
 
 
 def _values(settings: list[dict[str, Any]], name: str) -> list[str]:

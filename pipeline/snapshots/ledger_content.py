@@ -10,14 +10,17 @@ import polars as pl
 
 from pipeline.errors import NoInputError
 from pipeline.expressions import versions
+from pipeline.expressions.catalogue import selected
 from pipeline.expressions.keys import BATCH
 from pipeline.snapshots.content import SETTINGS, TABLES, Content, TableContent, kept_schema, normal_settings
 from pipeline.snapshots.fingerprint import short
 from pipeline.store import publication, segments
 from pipeline.store.layout import GENERATION_TABLES, Layout
 from schemas.snapshot import Selection, SettingsUse, Versions
+from schemas.tables import MetricRow
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 _VERSIONS = "versions"
@@ -40,7 +43,7 @@ def of_ledger(ledger: Path, selection: Selection, generation: int | None = None)
     batches = batches.filter(_selected(selection)).sort(BATCH)
     title = f"ledger {ledger}" if generation is None else f"generation {generation}"
     tables: dict[str, TableContent] = {
-        name: _table(layout, name, batches) for name in TABLES if name in selection.tables
+        name: _table(layout, name, batches, selection.metrics) for name in TABLES if name in selection.tables
     }
     return Content(title, _versions(batches), _settings(batches), tables, _counts(batches))
 
@@ -71,15 +74,25 @@ def _selected(selection: Selection) -> pl.Expr:
     return keep
 
 
-def _table(layout: Layout, name: str, batches: pl.DataFrame) -> TableContent:
+def _table(layout: Layout, name: str, batches: pl.DataFrame, metrics: Sequence[str]) -> TableContent:
     table = TABLES[name]
     schema = kept_schema(table)
     if table in GENERATION_TABLES:
         return TableContent(table, schema, (batches.select(schema.names()).lazy(),))
     names = batches[publication.SEGMENT].drop_nulls().unique().sort()
     pieces = (segments.read_segment(layout, segment, name).select(schema.names()) for segment in names)
+    if name == MetricRow.relation and metrics:
+        pieces = (piece.filter(_is_kept(metrics)) for piece in pieces)
     # A segment may hold batches that are not selected.
     return TableContent(table, schema, tuple(pieces), batches.select(BATCH))
+
+
+def _is_kept(metrics: Sequence[str]) -> pl.Expr:
+    """Return whether a row is of one of some metrics, given by name, family or pattern."""
+    kept = selected(metrics)
+    name = pl.col("metric")
+    families = (name.str.starts_with(metric.pattern.partition("*")[0]) for metric in kept if metric.label is not None)
+    return pl.any_horizontal(name.is_in([metric.name for metric in kept]), *families)
 
 
 def _versions(batches: pl.DataFrame) -> tuple[Versions, ...]:

@@ -8,6 +8,7 @@ A tolerance is given by the name of a metric or of a column, or by a pattern of 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ import polars as pl
 from pydantic import TypeAdapter, ValidationError
 
 from pipeline.errors import UsageError
-from pipeline.expressions.metrics import METRICS
+from pipeline.expressions.catalogue import METRICS, record_of
 from pipeline.snapshots.content import TABLES, kept_schema
 from schemas.snapshot import EXACT, GivenTolerance, Tolerance
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 METRIC_TABLE, METRIC, VALUE = "metrics", "metric", "value"
 DEFAULT = Tolerance()
-_COUNTS = frozenset(metric.name for metric in METRICS if metric.is_count)
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Tolerances:
 
     def of(self, table: str, name: str) -> Tolerance:
         """Return the tolerance of a mean, by its table and its metric's or column's name."""
-        if table == METRIC_TABLE and name in _COUNTS:
+        if table == METRIC_TABLE and (metric := record_of(name)) is not None and metric.is_count:
             return EXACT
         return self.explicit(table, name) or DEFAULT
 
@@ -84,10 +84,15 @@ def _parsed(option: str) -> tuple[str, Tolerance]:
 def _check_fits(pattern: str) -> None:
     if any(fnmatchcase(one, pattern) for table, name in _means() for one in (name, f"{table}.{name}")):
         return
-    names = ", ".join(name for table, name in _means() if table == METRIC_TABLE)
+    member = record_of(pattern.removeprefix(f"{METRIC_TABLE}."))
+    if member is not None and not member.is_count:
+        return
+    names = [name for table, name in _means() if table == METRIC_TABLE]
+    near = get_close_matches(pattern, names, n=1)
+    hint = f"did you mean {near[0]}?" if near else "`rollout-ledger metrics` lists the metrics"
     message = (
-        f"tolerance of {pattern!r}: no mean has that name; counts and identities are exact. "
-        f"Means are {names}, and columns such as adapters.weight_scoped"
+        f"tolerance of {pattern!r}: no mean has that name; counts and identities are exact. {hint} "
+        "A column is named with its table, such as adapters.weight_scoped"
     )
     raise UsageError(message)
 
@@ -95,7 +100,7 @@ def _check_fits(pattern: str) -> None:
 def _means() -> Iterable[tuple[str, str]]:
     for metric in METRICS:
         if not metric.is_count:
-            yield METRIC_TABLE, metric.name
+            yield METRIC_TABLE, metric.name if metric.label is None else metric.pattern
     for name, table in TABLES.items():
         for column, dtype in kept_schema(table).items():
             if dtype == pl.Float64() and (name, column) != (METRIC_TABLE, VALUE):

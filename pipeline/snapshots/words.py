@@ -6,12 +6,16 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
+from pipeline.expressions.catalogue import accounting
 from pipeline.snapshots.content import SETTINGS
+from schemas.tables import MetricRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pipeline.snapshots.facts import Case, Diff, Key, Moved, Rows
+
+_FIRST = frozenset(metric.name for metric in accounting.METRICS)
 
 
 def headline(diff: Diff) -> str:
@@ -46,8 +50,16 @@ def _many(number: int, noun: str) -> str:
 
 
 def moved_first(diff: Diff) -> list[Moved]:
-    """Return the metrics that moved, those with most differences first."""
-    return sorted((moved for moved in diff.moved if moved.differing), key=lambda moved: -moved.differing)
+    """Return the figures that moved: rewards, weights and advantages before the rest of the catalogue.
+
+    Within either, those with most differences come first.
+    """
+    return sorted((moved for moved in diff.moved if moved.differing), key=_rank)
+
+
+def _rank(moved: Moved) -> tuple[bool, int]:
+    follows = moved.table == MetricRow.relation and moved.metric.removesuffix(".count") not in _FIRST
+    return follows, -moved.differing
 
 
 def one_sided(diff: Diff) -> list[Rows]:

@@ -30,8 +30,9 @@ def identified(samples: pl.LazyFrame, settings: Settings) -> pl.LazyFrame:
             kind=identity.kind(),
             id=identity.identifier(),
             trainable_tokens=identity.trainable_tokens(),
-            reward=rewards.reward(settings.reward_key),
-            reward_state=rewards.reward_state(settings.reward_key),
+            effective_response_length=identity.unmasked_tokens(),
+            reward=rewards.reward(settings),
+            reward_state=rewards.reward_state(settings),
         )
         .with_columns(group_source=groups.group_source(settings), uses_raw_reward=rewards.uses_raw_reward("batch"))
         .with_columns(

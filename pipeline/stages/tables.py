@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from pipeline.expressions import advantages, keys, sums
-from pipeline.expressions.metrics import METRICS
+from pipeline.expressions.catalogue.accounting import PREPARED
 from pipeline.stages.samples import ROLLOUT_VOTE
 from schemas.canonical import REWARD_STATES, CanonicalSample
 from schemas.frames import polars_schema
 from schemas.tables import AdapterRow, MetricRow, PromptGroupRow, RolloutRow, SampleRow
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from schemas.settings import Settings
     from schemas.table import Table
 
@@ -120,7 +122,7 @@ def batches(frame: pl.LazyFrame, weighed: pl.LazyFrame, read: pl.LazyFrame) -> p
     scored = weighed.group_by(keys.BATCH).agg(
         rollouts=pl.col("a_rollouts").sum(),
         scored_rollouts=pl.col("a_episode_n").sum(),
-        **{name: pl.col(name).first() for metric in METRICS for name in metric.batch_columns()},
+        **{name: pl.col(name).first() for metric in PREPARED for name in metric.batch_columns()},
     )
     states = frame.group_by(keys.BATCH).agg(
         (pl.col(f"{column}_state") == state).sum().cast(pl.Int64).alias(f"{column}_{state}")
@@ -137,8 +139,8 @@ def batches(frame: pl.LazyFrame, weighed: pl.LazyFrame, read: pl.LazyFrame) -> p
     )
 
 
-def metrics(batches: pl.LazyFrame, weighed: pl.LazyFrame) -> pl.LazyFrame:
-    """Return one row a metric of a batch or of one of its adapters (`MetricRow`)."""
+def metrics(batches: pl.LazyFrame, weighed: pl.LazyFrame, chosen: Collection[str]) -> pl.LazyFrame:
+    """Return one row a metric of the accounting itself, of a batch or of one of its adapters (`MetricRow`)."""
     nobody = {"adapter_name": pl.lit(None, pl.String), "adapter_slot": pl.lit(None, pl.Int64)}
     frames = [
         (batches if scope == "batch" else weighed).with_columns(
@@ -148,10 +150,12 @@ def metrics(batches: pl.LazyFrame, weighed: pl.LazyFrame) -> pl.LazyFrame:
             count=metric.count(scope).cast(pl.Int64),
             **(nobody if scope == "batch" else {}),
         )
-        for metric in METRICS
+        for metric in PREPARED
+        if metric.name in chosen
         for scope in metric.scopes
     ]
-    return pl.concat([_published(frame, MetricRow) for frame in frames])
+    nothing = polars_schema(MetricRow).to_frame().lazy()
+    return pl.concat([nothing, *(_published(frame, MetricRow) for frame in frames)])
 
 
 def _published(frame: pl.LazyFrame, table: type[Table]) -> pl.LazyFrame:

@@ -8,11 +8,11 @@ import polars as pl
 
 from pipeline.expressions import keys
 from pipeline.expressions.groups import BLOCK_SOURCES
+from pipeline.expressions.measures import KNOWN_STATUSES
 
 if TYPE_CHECKING:
     from schemas.settings import Settings
 
-KNOWN_STATUSES = ("pending", "completed", "truncated", "aborted", "failed")
 _COLUMNS = (*keys.BATCH, "code", "row", "value")
 
 

@@ -4,7 +4,8 @@
 -- severity: warning
 -- read: missing_steps: no batch from first to last (a train run counts every step, an evaluation the smallest
 --     distance it ever had). missing_groups: the adapter's group indexes of the batch lie from first to last,
---     and some between them are absent, as dynamic filters leave them. missing_rollouts: groups of the
+--     and some of them are absent, as dynamic filters leave them: the reward is that of the kept groups only.
+--     first is what follows the step before, where the adapter's counter goes on from it. missing_rollouts: groups of the
 --     adapter have fewer rollouts than expected (n_samples_per_prompt, else what most groups have); first and
 --     last are the smallest and the expected size.
 -- order: missing steps come first, then groups, then rollouts; the most missing first.
@@ -47,16 +48,49 @@ strides AS (
     FROM neighbours
 ),
 
-group_indexes AS (
-    SELECT run, split, step, adapter_name, adapter_slot, CAST(group_index AS HUGEINT) AS group_index
+group_ranges AS (
+    SELECT
+        run,
+        split,
+        step,
+        adapter_name,
+        adapter_slot,
+        CAST(min(group_index) AS HUGEINT) AS lowest,
+        CAST(max(group_index) AS HUGEINT) AS highest,
+        count(DISTINCT group_index) AS found
     FROM rollouts
     WHERE group_index IS NOT NULL
         AND ($run IS NULL OR run = $run)
         AND ($split IS NULL OR split = $split)
-        AND ($from_step IS NULL OR step >= $from_step)
-        AND ($to_step IS NULL OR step <= $to_step)
         AND ($adapter IS NULL OR adapter_name = $adapter)
-    GROUP BY ALL
+    GROUP BY run, split, step, adapter_name, adapter_slot
+),
+
+followed AS (
+    SELECT
+        *,
+        lag(step) OVER same_adapter AS previous_step,
+        lag(highest) OVER same_adapter AS previous_highest
+    FROM group_ranges
+    WINDOW same_adapter AS (PARTITION BY run, split, adapter_name, adapter_slot ORDER BY step)
+),
+
+group_indexes AS (
+    -- An adapter's counter goes on from step to step, from 0 at step 0; where it does not, its own lowest is the first.
+    SELECT
+        run,
+        split,
+        step,
+        adapter_name,
+        adapter_slot,
+        highest,
+        found,
+        CASE
+            WHEN previous_step + 1 = step AND lowest > previous_highest THEN previous_highest + 1
+            WHEN previous_step IS NULL AND step = 0 THEN least(lowest, 0)
+            ELSE lowest
+        END AS lowest
+    FROM followed
 ),
 
 sizes AS (
@@ -111,13 +145,14 @@ missing AS (
         step,
         adapter_name,
         adapter_slot,
-        min(group_index) AS first,
-        max(group_index) AS last,
-        count(*) AS found,
-        max(group_index) - min(group_index) + 1 AS expected
+        lowest AS first,
+        highest AS last,
+        found,
+        highest - lowest + 1 AS expected
     FROM group_indexes
-    GROUP BY run, split, step, adapter_name, adapter_slot
-    HAVING count(*) < max(group_index) - min(group_index) + 1
+    WHERE found < highest - lowest + 1
+        AND ($from_step IS NULL OR step >= $from_step)
+        AND ($to_step IS NULL OR step <= $to_step)
 
     UNION ALL
 

@@ -49,6 +49,9 @@ WITH compared AS (
         AND p.adapter_name IS NOT DISTINCT FROM r.adapter_name
         AND p.adapter_slot IS NOT DISTINCT FROM r.adapter_slot
         AND p.metric = r.metric
+    LEFT JOIN batch_settings AS t ON r.run = t.run AND r.split = t.split AND r.step = t.step
+    -- With the setting `metrics` some are left out on purpose.
+    WHERE p.metric IS NOT NULL OR NOT t.selects_metrics
 ),
 
 differing AS (
@@ -66,12 +69,39 @@ differing AS (
         AND ($adapter IS NULL OR adapter_name = $adapter)
 ),
 
+looked_at AS (
+    SELECT s.run, s.split, s.step, s.raw_reward, s.reward, s.reward_parts
+    FROM samples AS s
+    SEMI JOIN differing AS d ON s.run = d.run AND s.split = d.split AND s.step = d.step
+),
+
+numbers AS (
+    SELECT run, split, step, raw_reward AS number
+    FROM looked_at
+
+    UNION ALL
+
+    SELECT run, split, step, reward
+    FROM looked_at
+
+    UNION ALL
+
+    SELECT run, split, step, part.value
+    FROM (SELECT run, split, step, unnest(reward_parts) AS part FROM looked_at)
+),
+
 sizes AS (
     -- The largest number that went into a figure, where one differs: the tolerance grows with it, as rounding does.
-    SELECT run, split, step, max(abs(raw_reward)) AS size
-    FROM samples
-    INNER JOIN (SELECT DISTINCT run, split, step FROM differing) AS d USING (run, split, step)
+    SELECT run, split, step, max(abs(number)) AS size
+    FROM numbers
     GROUP BY run, split, step
+),
+
+sized AS (
+    -- A change of an advantage is one of rewards over a divisor of 1e-6 or more.
+    SELECT f.*, coalesce(z.size, 0.0) * CASE WHEN f.metric = 'removed_vote_effect/max' THEN 1e6 ELSE 1.0 END AS size
+    FROM differing AS f
+    LEFT JOIN sizes AS z ON f.run = z.run AND f.split = z.split AND f.step = z.step
 )
 
 SELECT
@@ -87,10 +117,9 @@ SELECT
     published_count,
     recomputed_count,
     published - recomputed AS difference
-FROM differing
-LEFT JOIN sizes USING (run, split, step)
+FROM sized
 WHERE published_count IS DISTINCT FROM recomputed_count
     OR (published IS NULL) <> (recomputed IS NULL)
-    OR (published IS NOT NULL AND NOT agrees(published, recomputed, coalesce(size, 0.0)))
+    OR (published IS NOT NULL AND NOT agrees(published, recomputed, size))
 ORDER BY abs(difference) DESC NULLS FIRST, run, split, step, scope, adapter_name, adapter_slot, metric
 LIMIT $limit;

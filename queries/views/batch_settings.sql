@@ -14,6 +14,9 @@
 --     n_samples_per_prompt: setting n_samples_per_prompt; null for none
 --     rollout_batch_size: setting rollout_batch_size; null for none
 --     sibling_rewards: setting sibling_rewards
+--     pass_threshold: setting pass_threshold
+--     log_reward_category: setting log_reward_category; null for none
+--     selects_metrics: whether the setting metrics selects some, and others are not published
 --     normalises: whether the advantage is the reward less the mean of its group
 --     divides: whether that is divided by the deviation of the group
 
@@ -28,7 +31,10 @@ WITH given AS (
         json_extract_string(settings, '$.reward_key') AS reward_key,
         CAST(json_extract_string(settings, '$.n_samples_per_prompt') AS BIGINT) AS n_samples_per_prompt,
         CAST(json_extract_string(settings, '$.rollout_batch_size') AS BIGINT) AS rollout_batch_size,
-        json_extract_string(settings, '$.sibling_rewards') AS sibling_rewards
+        json_extract_string(settings, '$.sibling_rewards') AS sibling_rewards,
+        coalesce(CAST(json_extract_string(settings, '$.pass_threshold') AS DOUBLE), 1.0) AS pass_threshold,
+        json_extract_string(settings, '$.log_reward_category') AS log_reward_category,
+        json_extract_string(settings, '$.metrics') IS NOT NULL AS selects_metrics
     FROM batches
 )
 
@@ -43,6 +49,9 @@ SELECT
     n_samples_per_prompt,
     rollout_batch_size,
     sibling_rewards,
+    pass_threshold,
+    log_reward_category,
+    selects_metrics,
     rewards_normalization AND advantage_estimator IN ('grpo', 'gspo', 'reinforce_plus_plus_baseline') AS normalises,
     rewards_normalization AND grpo_std_normalization AND advantage_estimator IN ('grpo', 'gspo') AS divides
 FROM given;

@@ -84,8 +84,12 @@ def test_option_counts_over_environment_over_file_over_default(tmp_path: Path, m
     assert settings_of(tmp_path / "l") == {
         "advantage_estimator": "gspo",
         "grpo_std_normalization": False,
+        "log_reward_category": None,
+        "metrics": None,
         "n_samples_per_prompt": None,
+        "pass_threshold": 1.0,
         "reward_key": "acc",
+        "reward_weights": None,
         "rewards_normalization": True,
         "rollout_batch_size": 8,
         "sibling_rewards": "mainstream",

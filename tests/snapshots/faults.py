@@ -133,9 +133,10 @@ FAULTS = [
     Fault(
         "NaN as 0",
         rewards,
-        '        return pl.col("reward_value")\n',
-        '        return pl.when(pl.col("reward_value_state") == "nan").then(0.0).otherwise("reward_value")\n',
+        '    plain = pl.col("reward_value")\n',
+        '    plain = pl.when(pl.col("reward_value_state") == "nan").then(0.0).otherwise("reward_value")\n',
         ("samples", "reward"),
+        "what is not scored (missing, NaN) counts as 0",
     ),
     Fault(
         "missing as 0",
@@ -154,8 +155,8 @@ FAULTS = [
     Fault(
         "float32",
         rewards,
-        '        return pl.col("reward_value")\n',
-        '        return pl.col("reward_value").cast(pl.Float32).cast(pl.Float64)\n',
+        '    plain = pl.col("reward_value")\n',
+        '    plain = pl.col("reward_value").cast(pl.Float32).cast(pl.Float64)\n',
         ADVANTAGE,
         "single precision",
     ),

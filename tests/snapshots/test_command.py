@@ -165,6 +165,8 @@ def test_publications_can_be_compared(say: Callable[..., Told], ledger: Path) ->
         ("samples", "row_advantage"),
         ("rollouts", "advantage"),
         ("batches", "settings"),
+        ("metrics", "mean_abs_advantage"),
+        ("metrics", "token_mean_abs_advantage"),
     }
     assert told["hints"][0] == "settings of run a: grpo_std_normalization was true, is false"
     assert say("diff", "second", "generation:2")[0] == 0

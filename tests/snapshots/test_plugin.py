@@ -14,11 +14,12 @@ TEST = """
     from pipeline.sources.record_writers import write_json_lines
 
     REWARDS = [1, 0]
+    SETTINGS = Settings(metrics=["accounting"])
 
     def ledger(path):
         samples = [{"reward": reward, "index": i, "response_length": 1} for i, reward in enumerate(REWARDS)]
         write_json_lines(path / "0.jsonl", samples)
-        recompute([RunPlan((str(path / "0.jsonl"),), Settings(), "a")], path / "l", Options(still_seconds=0.0))
+        recompute([RunPlan((str(path / "0.jsonl"),), SETTINGS, "a")], path / "l", Options(still_seconds=0.0))
         return path / "l"
 
     def test_rewards(ledger_snapshot, tmp_path):

@@ -44,6 +44,7 @@ def recompute(
     force: Annotated[bool, Parameter(negative=())] = False,
     verify: Annotated[bool, Parameter(negative=())] = False,
     dry_run: Annotated[bool, Parameter(negative=())] = False,
+    jobs: int = 0,
     still: float = 10.0,
     keep: int = 3,
     keep_for: float = 3600.0,
@@ -67,6 +68,7 @@ def recompute(
         force: read everything again that is selected.
         verify: compare the content of files that look unchanged, by digest.
         dry_run: print what would be done and why, and do nothing.
+        jobs: processes that read and account side by side, where there is enough to do; 0 for one a core.
         still: seconds that a file must not have changed to be taken; 0 for directories that nobody writes into.
         keep: older publications whose files are kept, the newest included.
         keep_for: seconds that a publication is kept after it was replaced.
@@ -74,7 +76,7 @@ def recompute(
         metrics_textfile: file to write metrics to, for Prometheus' textfile collector.
         log_format: text for people, json for machines: one event a line, on stderr.
     """
-    from pipeline.recomputing.options import Options, Selection
+    from pipeline.recomputing.options import Options, Selection, cores
     from pipeline.store.publication import Retention
 
     loaded = configuration.load(config) if config is not None else None
@@ -82,8 +84,8 @@ def recompute(
     plans = (
         _given_plans(sources, run, format, loaded, given) if sources else _configured_plans(run, format, loaded, given)
     )
-    if still < 0 or keep < 1 or keep_for < 0:
-        message = "--still and --keep-for should be 0 or more, --keep 1 or more"
+    if still < 0 or keep < 1 or keep_for < 0 or jobs < 0:
+        message = "--still, --keep-for and --jobs should be 0 or more, --keep 1 or more"
         raise UsageError(message)
     target = _ledger(ledger, loaded)
     options = Options(
@@ -92,6 +94,7 @@ def recompute(
         verify=verify,
         still_seconds=still,
         retention=Retention(keep, keep_for),
+        jobs=jobs or cores(),
     )
     if dry_run:
         return _preview(plans, target, options)

@@ -12,7 +12,7 @@ import polars as pl
 
 from pipeline.errors import LedgerError, NoInputError, StorageError
 from pipeline.expressions.keys import BATCH
-from pipeline.recomputing import again, compaction, merge
+from pipeline.recomputing import again, compaction, merge, pieces
 from pipeline.recomputing.chunk import finding_rows
 from pipeline.recomputing.decisions import Decided, Known, batches_to_account, decide
 from pipeline.recomputing.options import Options, Selection
@@ -119,6 +119,12 @@ def _compute(work: Work, decided: Sequence[Decided], before: Publication) -> Non
     total = sum(len(one.of("read")) for one in decided)
     for one in decided:
         settings = one.plan.settings
+        some = pieces.pieces(one.of("read"), settings, work.options, work.layout.root)
+        if len(some) > 1:
+            for part in pieces.done(some, work.options):
+                work.absorb(part)
+                progress(len(work.taken) + len(work.pending), total)
+            continue
         for batches in work.chunks(take(one.of("read"), work.options), settings):
             work.account(batches, settings)
             progress(len(work.taken) + len(work.pending), total)

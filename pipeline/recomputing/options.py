@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
     from pipeline.stages.accounting import Engine
 
-CHUNK_ROWS = 2**18
+CHUNK_ROWS = 2**17
 """Samples accounted for at once: enough to keep the engine busy, few enough to stay in a fifth of a gigabyte."""
 STILL_SECONDS = 10.0
 """A file that has not changed for so long is taken."""
@@ -21,6 +22,11 @@ FRESH_SECONDS = 60.0
 
 CLOCK_SKEW_SECONDS = 5.0
 """A file server's clock may be ahead by this much; beyond it a time in the future says nothing."""
+
+
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass(frozen=True)
@@ -72,6 +78,7 @@ class Options:
         retention: which older generations are kept.
         engine: Polars engine; both give the same figures.
         chunk_rows: samples accounted for at once, in whole batches; no figure depends on it.
+        jobs: processes that read and account side by side, where there is enough to do; no figure depends on it.
         stop: asked between files; true ends the work early, and what is whole is published.
         progress: called with (files done, files to do).
     """
@@ -84,6 +91,7 @@ class Options:
     retention: Retention = field(default_factory=Retention)
     engine: Engine = "in-memory"
     chunk_rows: int = CHUNK_ROWS
+    jobs: int = 1
     stop: Callable[[], bool] = bool
     progress: Callable[[int, int], None] | None = None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -77,9 +77,10 @@ class Work:
             yield chunk
 
     def _claimed(self, taken: Taken, settings: Settings) -> Iterator[BatchRead]:
-        self.taken.append((taken, settings))
+        # What was read is remembered without its samples: a run has more of them than a machine has memory.
+        self.taken.append((replace(taken, batches=[_bare(batch) for batch in taken.batches]), settings))
         self.findings += taken.findings
-        self.refused += taken.refused
+        self.refused += [_bare(batch) for batch in taken.refused]
         for batch in taken.batches:
             self.claims[batch.key].append(batch.source)
         # What another source has claimed before is refused, for both, once all claims are known.
@@ -90,7 +91,7 @@ class Work:
         computed = compute(Chunk(tuple(batches), settings, self.options.engine))
         self.keep(computed, settings)
         keys = set(computed.batches.select(BATCH).iter_rows())
-        self.refused += [batch for batch in batches if batch.key not in keys]
+        self.refused += [_bare(batch) for batch in batches if batch.key not in keys]
 
     def keep(self, computed: Computed, settings: Settings) -> None:
         """Write the segment of some computed batches.
@@ -111,6 +112,13 @@ class Work:
         }
         batches = computed.batches.with_columns(**stamp, state=pl.lit("ok"))
         self.accepted.append(batches.select(pl.col(name).cast(dtype) for name, dtype in STORED_BATCHES.items()))
+
+    def absorb(self, other: Work) -> None:
+        """Add what became of other files. What both have of one batch is refused, once all claims are known."""
+        for name in ("accepted", "refused", "taken", "pending", "findings"):
+            getattr(self, name).extend(getattr(other, name))
+        for key, sources in other.claims.items():
+            self.claims[key] += sources
 
     @property
     def reasons(self) -> dict[str, int]:
@@ -140,6 +148,10 @@ class Work:
         found = [_duplicate(key, source, sources) for key, sources in several.items() for source in sources]
         self.duplicated = [finding for finding in found if finding.source not in waiting]
         self.findings += found
+
+
+def _bare(batch: BatchRead) -> BatchRead:
+    return replace(batch, samples=batch.samples.clear())
 
 
 def _is_of_accounting(finding: Finding, batches: Mapping[Key, Sequence[str]]) -> bool:

@@ -11,33 +11,42 @@ import os
 import pickle
 import subprocess
 import sys
+from contextlib import suppress
+from dataclasses import replace
 from typing import IO, TYPE_CHECKING, Any
+
+import polars as pl
 
 from pipeline.errors import SourceError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from pipeline.sources.batch import BatchRead, SourceFile
 
 
-class _Worker:
-    """One worker process."""
+class Process:
+    """A process that answers questions, both as pickles over its standard streams.
 
-    def __init__(self) -> None:
+    Args:
+        module: what it runs, with `python -m`.
+        environment: variables that it has beside ours.
+    """
+
+    def __init__(self, module: str, environment: Mapping[str, str] | None = None) -> None:
         # Not multiprocessing: its workers import the caller's program again, which is not ours to run twice.
         path = os.pathsep.join([*filter(None, sys.path), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
         self.owner = os.getpid()
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "pipeline.sources.worker"],
+        self.process = subprocess.Popen(  # noqa: S603 -- our own module, by our own interpreter
+            [sys.executable, "-m", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             # A native abort writes pages of addresses; what it means is told in the finding.
             stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": path},
+            env={**os.environ, **(environment or {}), "PYTHONPATH": path},
         )
 
-    def ask(self, question: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    def ask(self, question: object) -> Iterator[tuple[Any, ...]]:
         """Yield the messages that answer a question.
 
         Raises:
@@ -66,11 +75,13 @@ class _Worker:
         self.process.kill()
         for pipe in (self.process.stdin, self.process.stdout):
             if pipe is not None:
-                pipe.close()
+                # It may have ended with a question in its pipe.
+                with suppress(BrokenPipeError):
+                    pipe.close()
         return self.process.wait()
 
 
-running: list[_Worker] = []
+running: list[Process] = []
 
 
 def read(module: str, function: str, source: SourceFile) -> Iterator[BatchRead]:
@@ -84,8 +95,8 @@ def read(module: str, function: str, source: SourceFile) -> Iterator[BatchRead]:
     is_done = False
     try:
         for kind, *facts in worker.ask((module, function, source)):
-            if kind == "batch":
-                yield facts[0]
+            if kind == "batches":
+                yield from _apart(*facts)
             else:
                 is_done = True
                 raise _raised(kind, facts)
@@ -97,6 +108,14 @@ def read(module: str, function: str, source: SourceFile) -> Iterator[BatchRead]:
         if not is_done:
             # It has died, or nobody wants the rest of its answer.
             end()
+
+
+def _apart(bare: list[BatchRead], heights: list[int], buffer: bytes) -> Iterator[BatchRead]:
+    samples = pl.read_ipc(buffer)
+    start = 0
+    for batch, height in zip(bare, heights, strict=True):
+        yield replace(batch, samples=samples.slice(start, height))
+        start += height
 
 
 def _raised(kind: str, facts: list[Any]) -> Exception:
@@ -115,12 +134,12 @@ def end() -> None:
             worker.close()
 
 
-def _worker() -> _Worker:
+def _worker() -> Process:
     # A forked process has its parent's list, but not its parent's worker.
     if running and running[0].owner != os.getpid():
         running.clear()
     if not running:
-        running.append(_Worker())
+        running.append(Process("pipeline.sources.worker"))
     return running[0]
 
 

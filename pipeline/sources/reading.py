@@ -38,6 +38,8 @@ _MAGIC = (
     (b"\x28\xb5\x2f\xfd", "jsonl"),
 )
 _HEAD = 64
+isolated = True
+"""Whether native readers run in a process of their own; not in a process that may itself be ended by a damaged file."""
 
 
 def read(source: SourceFile) -> Iterator[BatchRead]:
@@ -92,7 +94,7 @@ def refused(source: SourceFile, finding: Finding) -> BatchRead:
 def _reader(name: str) -> Callable[[SourceFile], Iterator[BatchRead]]:
     # Formats are imported where they are read, so that one format's libraries cost the others nothing.
     module, function = READERS[name]
-    if name in _NATIVE:
+    if name in _NATIVE and isolated:
         return lambda source: isolation.read(module, function, source)
     reader: Callable[[SourceFile], Iterator[BatchRead]] = getattr(import_module(module), function)
     return reader

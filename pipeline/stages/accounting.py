@@ -61,7 +61,7 @@ def account(
     """
     wide = stage.with_rollouts(stage.identified(samples, settings))
     wide = stage.with_episode_rewards(stage.with_advantages(wide, settings))
-    wide = settle(wide)
+    wide = settle(wide.drop("^(row_vote|in_episode|in_bucket)_.*$", "^rollout_vote_(sum|squares)$"))
     weighed = settle(tables.weighed(wide))
     counted = tables.batches(wide, weighed, batches)
     chosen = catalogue.selected(settings.metrics)

@@ -12,15 +12,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def write_parquet(frame: pl.DataFrame, path: Path) -> None:
-    """Write a Parquet file and see it on disk.
+def write_parquet(frame: pl.DataFrame | pl.LazyFrame, path: Path) -> None:
+    """Write a Parquet file and see it on disk; a lazy frame's rows pass by in their order, never all held at once.
 
     Raises:
         OSError: it cannot be written.
     """
     with path.open("wb") as file:
         try:
-            frame.write_parquet(file, compression="zstd", compression_level=1, statistics=True)
+            frame.lazy().sink_parquet(
+                file, compression="zstd", compression_level=1, statistics=True, maintain_order=True, engine="streaming"
+            )
         except pl.exceptions.PolarsError as error:
             # The engine has its own words for some errors of the disk.
             raise OSError(errno.EIO, str(error).splitlines()[0], str(path)) from error

@@ -11,6 +11,7 @@ import shutil
 import time
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -278,37 +279,45 @@ def _write_database(layout: Layout, publication: Publication, published_at: date
     staged.unlink(missing_ok=True)
     absolute = Layout(layout.root.resolve())
     with _as_os_error():
-        shutil.copyfile(_template(absolute), staged)
-        with _attached(staged) as connection:
-            relations.create_info(connection, absolute, publication.number, published_at)
-            relations.point(connection, absolute, publication.number, publication.segments)
+        try:
+            _fill(staged, _template(absolute), publication, published_at, absolute)
+        except duckdb.Error:
+            # The template may be harmed; with a new one it has to work.
+            absolute.template(derived.fingerprint()).unlink(missing_ok=True)
+            _fill(staged, _template(absolute), publication, published_at, absolute)
     durable.sync_file(staged)
     durable.replace(staged, layout.database)
+
+
+def _fill(staged: Path, template: Path, publication: Publication, published_at: datetime, layout: Layout) -> None:
+    """Write a database that shows a publication, from a template."""
+    shutil.copyfile(template, staged)
+    with _attached(staged) as connection:
+        relations.create_info(connection, layout, publication.number, published_at)
+        relations.point(connection, layout, publication.number, publication.segments)
 
 
 def _template(layout: Layout) -> Path:
     """Return a database of all views over nothing: to make them takes longer than all else of a publication."""
     path = layout.template(derived.fingerprint())
-    if not _is_template(path):
+    if not path.exists():
         for older in path.parent.glob(layout.template("*").name):
             older.unlink()
         staged = layout.staging / path.name
-        staged.unlink(missing_ok=True)
-        with _attached(staged) as connection:
-            relations.create(connection, layout, 0, [])
+        staged.write_bytes(_views())
         durable.sync_file(staged)
         durable.replace(staged, path)
     return path
 
 
-def _is_template(path: Path) -> bool:
-    try:
-        with closing(duckdb.connect(":memory:")) as connection:
-            _attach(connection, path)
-            found = connection.execute("SELECT count(*) FROM duckdb_views() WHERE NOT internal").fetchone()
-    except duckdb.Error:
-        return False
-    return found is not None and found[0] >= len(derived.views())
+@cache
+def _views() -> bytes:
+    """Return the content of such a database; it is the same for every ledger."""
+    with TemporaryDirectory(prefix="rollout-ledger") as aside:
+        path = Path(aside) / "views.duckdb"
+        with _attached(path) as connection:
+            relations.create(connection, Layout(Path(aside)), 0, [])
+        return path.read_bytes()
 
 
 @contextmanager

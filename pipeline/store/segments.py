@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pipeline.store.layout import Layout
 
 
-def write_segment(layout: Layout, tables: Mapping[str, pl.DataFrame]) -> str:
+def write_segment(layout: Layout, tables: Mapping[str, pl.DataFrame | pl.LazyFrame]) -> str:
     """Write the tables of a new segment and return its name. It is not part of any publication yet.
 
     Rows are written in the order in which they come: that of batches and rows, which the accounting leaves. Sorting
@@ -42,7 +42,7 @@ def read_segment(layout: Layout, segment: str, relation: str) -> pl.LazyFrame:
 def joined(layout: Layout, names: Sequence[str]) -> str:
     """Write one segment with the rows of several and return its name."""
     tables = {
-        table.relation: pl.concat([read_segment(layout, name, table.relation) for name in names]).collect()
+        table.relation: pl.concat([read_segment(layout, name, table.relation) for name in names])
         for table in SEGMENT_TABLES
     }
     return write_segment(layout, tables)
@@ -56,10 +56,6 @@ def without(layout: Layout, segment: str, keys: pl.DataFrame) -> str:
         segment: the segment to copy.
         keys: run, split and step of the batches to leave out.
     """
-    tables = {
-        table.relation: read_segment(layout, segment, table.relation)
-        .join(keys.lazy(), on=list(BATCH), how="anti")
-        .collect()
-        for table in SEGMENT_TABLES
-    }
+    gone = pl.struct(BATCH).is_in(keys.select(BATCH).unique().to_struct("keys").implode())
+    tables = {table.relation: read_segment(layout, segment, table.relation).filter(~gone) for table in SEGMENT_TABLES}
     return write_segment(layout, tables)

@@ -41,13 +41,13 @@ def _rewritten(layout: Layout, segment: str) -> str:
     return segments.write_segment(layout, {table.relation: _table(layout, segment, table) for table in SEGMENT_TABLES})
 
 
-def _table(layout: Layout, segment: str, table: type[Table]) -> pl.DataFrame:
+def _table(layout: Layout, segment: str, table: type[Table]) -> pl.DataFrame | pl.LazyFrame:
     if not layout.segment_file(segment, table.relation).exists():
         return empty_frame(table)
     stored = segments.read_segment(layout, segment, table.relation)
     known = stored.collect_schema()
     absent = [pl.lit(None, dtype).alias(name) for name, dtype in _columns(table).items() if name not in known]
-    return stored.with_columns(absent).collect()
+    return stored.with_columns(absent)
 
 
 def _columns(table: type[Table]) -> pl.Schema:

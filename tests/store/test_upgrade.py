@@ -54,3 +54,12 @@ def test_older_segments_are_read_beside_new_ones(tmp_path: Path) -> None:
     rows = pipeline.sql("SELECT run, reward, version_oldest FROM samples ORDER BY run", ledger).rows()
     assert rows == [("a", 1.0, None), ("b", 1.0, 4)]
     assert pipeline.sql("SELECT DISTINCT run FROM absent_metrics", ledger)["run"].to_list() == ["b"]
+
+
+def test_a_harmed_template_is_made_again(tmp_path: Path) -> None:
+    (template,) = (recompute(tmp_path, "a") / "data").glob("views-*.duckdb")
+    template.write_bytes(template.read_bytes()[:5_000])
+
+    ledger = recompute(tmp_path, "b")
+
+    assert pipeline.sql("SELECT count(*) FROM batches", ledger).item() == 2

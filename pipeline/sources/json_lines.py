@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 from pipeline.errors import SourceError
 from pipeline.sources.contract import canonical_columns, canonical_frame, check_records
 from pipeline.sources.gathering import BatchKey, Gathering
+from pipeline.sources.json_fields import fields
 from pipeline.sources.json_text import parse
 from pipeline.sources.values import readable
 from schemas.findings import Finding, shown
@@ -158,6 +159,9 @@ def _chunk(lines: Iterator[_Line]) -> list[_Line]:
 
 def _parse(gathering: Gathering, line: _Line, last: BatchKey) -> dict[str, Any] | None:
     """Return a line's record, or null after having refused what the line belongs to."""
+    found = fields(line.text)
+    if found is not None:
+        return found
     try:
         record = parse(line.text)
     except (ValueError, RecursionError) as error:

@@ -11,7 +11,6 @@ import shutil
 import time
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -20,7 +19,7 @@ import duckdb
 import polars as pl
 
 from pipeline.errors import NoInputError
-from pipeline.store import derived, durable, relations
+from pipeline.store import database, durable, relations
 from pipeline.store.layout import GENERATION_TABLES, Layout
 from schemas.frames import empty_frame, polars_schema
 from schemas.tables import BatchRow, FindingRow, SourceRow
@@ -196,7 +195,7 @@ def load(layout: Layout, number: int) -> Publication:
 def publish(layout: Layout, publication: Publication, published_at: datetime, retention: Retention) -> None:
     """Publish a generation. Its segments must be in place; its number must be new."""
     _write_generation(layout, publication)
-    _write_database(layout, publication, published_at)
+    database.write(layout, publication.number, publication.segments, published_at)
     collect_garbage(layout, publication.number, retention)
 
 
@@ -262,76 +261,3 @@ def _write_generation(layout: Layout, publication: Publication) -> None:
     durable.sync_directory(staged)
     target.parent.mkdir(parents=True, exist_ok=True)
     durable.replace(staged, target)
-
-
-@contextmanager
-def _as_os_error() -> Iterator[None]:
-    """Tell a failure of the database's writing as what it is: one of the disk."""
-    try:
-        yield
-    except duckdb.Error as error:
-        raise OSError(errno.EIO, str(error).splitlines()[0]) from error
-
-
-def _write_database(layout: Layout, publication: Publication, published_at: datetime) -> None:
-    staged = layout.staging / "ledger.duckdb"
-    staged.parent.mkdir(parents=True, exist_ok=True)
-    staged.unlink(missing_ok=True)
-    absolute = Layout(layout.root.resolve())
-    with _as_os_error():
-        try:
-            _fill(staged, _template(absolute), publication, published_at, absolute)
-        except duckdb.Error:
-            # The template may be harmed; with a new one it has to work.
-            absolute.template(derived.fingerprint()).unlink(missing_ok=True)
-            _fill(staged, _template(absolute), publication, published_at, absolute)
-    durable.sync_file(staged)
-    durable.replace(staged, layout.database)
-
-
-def _fill(staged: Path, template: Path, publication: Publication, published_at: datetime, layout: Layout) -> None:
-    """Write a database that shows a publication, from a template."""
-    shutil.copyfile(template, staged)
-    with _attached(staged) as connection:
-        relations.create_info(connection, layout, publication.number, published_at)
-        relations.point(connection, layout, publication.number, publication.segments)
-
-
-def _template(layout: Layout) -> Path:
-    """Return a database of all views over nothing: to make them takes longer than all else of a publication."""
-    path = layout.template(derived.fingerprint())
-    if not path.exists():
-        for older in path.parent.glob(layout.template("*").name):
-            older.unlink()
-        staged = layout.staging / path.name
-        staged.write_bytes(_views())
-        durable.sync_file(staged)
-        durable.replace(staged, path)
-    return path
-
-
-@cache
-def _views() -> bytes:
-    """Return the content of such a database; it is the same for every ledger."""
-    with TemporaryDirectory(prefix="rollout-ledger") as aside:
-        path = Path(aside) / "views.duckdb"
-        with _attached(path) as connection:
-            relations.create(connection, Layout(Path(aside)), 0, [])
-        return path.read_bytes()
-
-
-@contextmanager
-def _attached(path: Path) -> Iterator[duckdb.DuckDBPyConnection]:
-    """Yield a connection whose current database is a file, made if need be; all is written in one transaction.
-
-    Readers use older clients than this one: the file keeps the first stable storage format. The disk need not see each
-    of some hundred statements by itself.
-    """
-    with closing(duckdb.connect(":memory:")) as connection:
-        connection.execute(f"ATTACH {relations.quoted(str(path))} AS ledger (STORAGE_VERSION 'v1.0.0')")
-        connection.execute("USE ledger")
-        connection.execute("BEGIN")
-        yield connection
-        connection.execute("COMMIT")
-        connection.execute("USE memory")
-        connection.execute("DETACH ledger")

@@ -18,7 +18,7 @@ from pipeline import RunPlan, Settings, recompute
 from pipeline.errors import LockedError, StorageError
 from pipeline.recomputing import Options
 from pipeline.sources.record_writers import write_json_lines
-from pipeline.store import lock, publication, segments
+from pipeline.store import database, lock, publication, segments
 from pipeline.store.layout import Layout
 from pipeline.store.publication import Retention
 from schemas.frames import polars_schema, sql_columns
@@ -168,7 +168,7 @@ def test_a_failure_on_the_way_leaves_the_published_state(
     before = pipeline.sql("SELECT * FROM samples ORDER BY row", ledger)
     write(tmp_path / "0.jsonl", [0, 0, 0])
     fail = {"segment": (segments, "write_segment"), "generation": (publication, "_write_generation")}
-    module, name = fail.get(stage, (publication, "_write_database"))
+    module, name = fail.get(stage, (database, "write"))
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")

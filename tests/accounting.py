@@ -11,7 +11,7 @@ from pipeline.sources.contract import canonical_columns, canonical_frame, check_
 from pipeline.sources.gathering import Gathering
 from pipeline.sources.trainer_dump import batch_of
 from schemas.settings import Settings
-from schemas.tables import PUBLISHED
+from schemas.tables import PUBLISHED, AbsentMetricRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -19,7 +19,12 @@ if TYPE_CHECKING:
     import polars as pl
 
     from pipeline.stages.accounting import Engine
+    from schemas.table import Table
     from tests.reference import Dump
+
+TABLES: tuple[type[Table], ...] = tuple(dict.fromkeys((*PUBLISHED, AbsentMetricRow)))
+ACCOUNTING_ALONE: Mapping[str, Any] = {"metrics": ["accounting"]}
+"""The rest of the catalogue takes longer than all other tables, and few tests are about it."""
 
 
 def batch_read(dump: Dump) -> BatchRead:
@@ -48,7 +53,10 @@ def record_batch(dump: Dump) -> BatchRead:
 def accounted(
     dumps: Iterable[Dump], settings: Mapping[str, Any], engine: Engine = "in-memory"
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return every table of some dumps as rows; refused dumps leave findings only."""
+    """Return every table of some dumps as rows; refused dumps leave findings only.
+
+    Of the metrics those of the accounting alone, unless the settings say otherwise.
+    """
     frames = accounted_frames(dumps, settings, engine)
     return {name: frame.to_dicts() for name, frame in frames.items()}
 
@@ -59,11 +67,11 @@ def accounted_frames(
     """Return every table of some dumps, sorted by its grain."""
     batches = [batch_read(dump) for dump in dumps]
     accepted = tuple(batch for batch in batches if not batch.refused)
-    computed = compute(Chunk(accepted, Settings(**settings), engine))
+    computed = compute(Chunk(accepted, Settings(**{**ACCOUNTING_ALONE, **settings}), engine))
     findings = [finding for batch in batches for finding in batch.findings] + computed.findings
     tables = {**computed.tables, "findings": finding_rows(findings)}
     return {
         t.relation: tables[t.relation].sort([name for name in t.grain if name in tables[t.relation].columns])
-        for t in PUBLISHED
+        for t in TABLES
         if t.relation in tables
     }

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from tests.metric_sizes import MetricSizes
+
 Row = Mapping[str, Any]
 Tables = Mapping[str, list[dict[str, Any]]]
 Key = tuple[Any, ...]
@@ -27,6 +29,7 @@ KEYS: dict[str, tuple[str, ...]] = {
     "prompt_groups": GROUP,
     "adapters": (*BATCH, *ADAPTER),
     "metrics": (*BATCH, "scope", *ADAPTER, "metric"),
+    "absent_metrics": (*BATCH, "scope", *ADAPTER, "metric"),
 }
 # A finding has no key: equal ones may occur twice. Message and value are the publisher's own words, and so are further
 # warnings: only these are defined.
@@ -121,8 +124,8 @@ class Conditioning:
 
     def __init__(self, expected: Tables) -> None:
         samples = expected.get("samples", [])
+        self.metrics = MetricSizes(samples)
         raw = [sample for sample in samples if sample["raw_reward"] is not None]
-        self.by_batch = sizes(raw, BATCH)
         self.by_adapter = sizes(raw, (*BATCH, *ADAPTER))
         self.by_rollout = sizes(raw, ROLLOUT)
         scored = [sample for sample in samples if sample["reward"] is not None]
@@ -146,9 +149,9 @@ class Conditioning:
             return None if row["is_constant"] else self.rounding(max(abs(row["reward_min"]), abs(row["reward_max"])))
         if relation == "rollouts":
             return self.rounding(self.by_rollout.get(key_of(row, ROLLOUT), 0.0))
-        if column == "episode_raw_reward" or (relation == "metrics" and row.get("scope") == "adapter"):
+        if column == "episode_raw_reward":
             return self.rounding(self.by_adapter.get(key_of(row, (*BATCH, *ADAPTER)), 0.0))
-        return self.rounding(self.by_batch.get(key_of(row, BATCH), 0.0)) if relation == "metrics" else 0.0
+        return self.rounding(self.metrics.of(row)) if relation == "metrics" else 0.0
 
     def rounding(self, size: float) -> float:
         return self.ROUNDINGS * sys.float_info.epsilon * size

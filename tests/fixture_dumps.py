@@ -27,6 +27,8 @@ FIELDS = (
     "remove_sample",
     "status",
 )
+EXTRAS = ("weight_versions", "prefix_cache_info", "spec_info", "non_generation_time", "response", "prompt")
+"""Fields that some trainers leave out."""
 # Name of the expectation -> the folder with its dumps.
 RUNS = {
     "miles_identity_edge": "miles/identity_edge/rollout_data",
@@ -72,6 +74,7 @@ def plain_sample(sample: dict[str, Any]) -> dict[str, Any]:
     adapter = sample.get("adapter")
     return {
         **{field: sample[field] for field in FIELDS},
+        **{field: sample[field] for field in EXTRAS if field in sample},
         "adapter": None if adapter is None else {"name": adapter.state["name"], "slot": adapter.state["slot"]},
     }
 

@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from tests.reference_extras import extras
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Mapping
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
 Row = dict[str, Any]
 Tables = dict[str, list[Row]]
@@ -34,7 +37,12 @@ DEFAULTS: Row = {
     "n_samples_per_prompt": None,
     "rollout_batch_size": None,
     "sibling_rewards": "mainstream",
+    "reward_weights": None,
+    "pass_threshold": 1.0,
+    "log_reward_category": None,
+    "metrics": None,
 }
+MAX_TEXT = 200
 BATCH = ("run", "split", "step")
 ADAPTER = ("adapter_name", "adapter_slot")
 KEYS: dict[str, tuple[str, ...]] = {
@@ -74,7 +82,7 @@ def account(dump: Dump, settings: Mapping[str, Any]) -> Tables:
     chosen = {**DEFAULTS, **settings}
     if problems := broken_input(dump):
         raise ContractBroken(problems)
-    samples = [describe(dump, row, chosen["reward_key"]) for row in range(len(dump.samples))]
+    samples = [describe(dump, row, chosen) for row in range(len(dump.samples))]
     source, labels = group_labels(dump, chosen)
     number_groups(samples, labels)
     mark_mainstream(samples)
@@ -88,7 +96,11 @@ def account(dump: Dump, settings: Mapping[str, Any]) -> Tables:
         "rollouts": [rollout_row(dump, siblings) for siblings in by(samples, rollout_key)],
         "prompt_groups": [group_row(dump, members) for members in by(samples, group_of)],
         "adapters": [adapter_row(dump, samples, own) for own in by(samples, adapter_of)],
-        "metrics": batch_metrics(dump, samples) + adapter_metrics(dump, samples),
+        "metrics": [
+            row
+            for row in batch_metrics(dump, samples) + adapter_metrics(dump, samples)
+            if is_selected("accounting", row["metric"], chosen)
+        ],
         "findings": findings,
     }
     return {name: in_key_order(name, rows) for name, rows in tables.items()}
@@ -143,6 +155,12 @@ def rollout_key(sample: Row) -> Hashable:
     return (adapter_of(sample), sample["kind"], sample["prompt_group"], sample["id"])
 
 
+def is_selected(family: str, metric: str, settings: Mapping[str, Any]) -> bool:
+    """Whether the setting `metrics` names the metric, its family or a pattern that it fits."""
+    patterns = settings["metrics"]
+    return patterns is None or any(pattern == family or fnmatchcase(metric, pattern) for pattern in patterns)
+
+
 # --- input contract -------------------------------------------------------------------------------------------------
 
 
@@ -192,6 +210,8 @@ def broken_fields(sample: dict[str, Any]) -> list[tuple[str, str]]:
 
 def broken_lengths(sample: dict[str, Any]) -> list[tuple[str, str]]:
     length, mask = sample.get("response_length"), sample.get("loss_mask")
+    if length is None and mask is None and is_integer(sample.get("trainable_tokens")):
+        return []  # record formats: it stands for the mask
     if not isinstance(length, int) or not is_integer(length):
         return [("response_length", "wrong_type")]
     if length not in LENGTHS:
@@ -218,12 +238,12 @@ def is_adapter(value: object) -> bool:
 # --- samples --------------------------------------------------------------------------------------------------------
 
 
-def describe(dump: Dump, row: int, reward_key: str | None) -> Row:
+def describe(dump: Dump, row: int, settings: Row) -> Row:
     """What can be said of a sample from itself (and from whether the batch's first sample has a raw reward)."""
     sample = dump.samples[row]
     adapter = sample.get("adapter") or {"name": None, "slot": None}
     kind, identity = identify(sample, row)
-    reward, reward_state = classify(scalar_of(sample.get("reward"), reward_key))
+    reward, reward_state = reward_of(sample.get("reward"), settings)
     raw_reward, raw_reward_state = reward, reward_state
     if has_raw_reward(dump.samples[0]):
         raw_reward, raw_reward_state = classify((sample.get("metadata") or {}).get("raw_reward"))
@@ -241,10 +261,13 @@ def describe(dump: Dump, row: int, reward_key: str | None) -> Row:
         "reward_state": reward_state,
         "raw_reward": raw_reward,
         "raw_reward_state": raw_reward_state,
-        "response_length": sample["response_length"],
+        "response_length": sample.get("response_length"),
         "trainable_tokens": trainable_tokens(sample),
+        "effective_response_length": unmasked_tokens(sample),
         "remove_sample": bool(sample.get("remove_sample")),
         "status": sample.get("status"),
+        "reward_parts": parts_of(sample.get("reward")),
+        **extras(sample),
     }
 
 
@@ -256,11 +279,40 @@ def identify(sample: dict[str, Any], row: int) -> tuple[str, int]:
     return "position", row
 
 
-def scalar_of(reward: object, reward_key: str | None) -> object:
-    """`reward_key` opens a dictionary; whatever is not one stays as it is."""
-    if reward_key is not None and isinstance(reward, dict):
-        return reward.get(reward_key)
-    return reward
+def reward_of(reward: object, settings: Row) -> tuple[float | None, str]:
+    """`reward_key` or `reward_weights` open a dictionary; whatever is not one stays as it is."""
+    if isinstance(reward, dict) and settings["reward_weights"] is not None:
+        return weighted(reward, settings["reward_weights"])
+    if isinstance(reward, dict) and settings["reward_key"] is not None:
+        return classify(reward.get(settings["reward_key"]))
+    return classify(reward)
+
+
+def weighted(reward: dict[str, Any], weights: Mapping[str, float]) -> tuple[float | None, str]:
+    """The weighted sum of the parts that have a weight, or the state of the first of them that is not ok.
+
+    Added in float64 in the order of the names, not exactly: whether a group is constant hinges on the last bit of it.
+    """
+    total = 0.0
+    for key in sorted(weights):
+        if weights[key] != 0:
+            value, state = classify(reward.get(key))
+            if value is None:
+                return None, state
+            total += value * weights[key]
+    return (total, "ok") if math.isfinite(total) else (None, "inf")
+
+
+def parts_of(reward: object) -> list[Row] | None:
+    """The entries of a dictionary reward by name; one of null is as good as none."""
+    if not isinstance(reward, dict):
+        return None
+    parts = []
+    for key in sorted(key for key, part in reward.items() if part is not None):
+        value, state = classify(reward[key])
+        text = reward[key][:MAX_TEXT] if isinstance(reward[key], str) else None
+        parts.append({"key": key, "value": value, "state": state, "text": text})
+    return parts
 
 
 def has_raw_reward(sample: dict[str, Any]) -> bool:
@@ -295,12 +347,14 @@ def unwrap(value: object) -> object:
 
 def trainable_tokens(sample: dict[str, Any]) -> int:
     # Dumps hold the mask from before `remove_sample` zeroes it: the flag is asked first.
-    if sample.get("remove_sample"):
-        return 0
+    return 0 if sample.get("remove_sample") else unmasked_tokens(sample)
+
+
+def unmasked_tokens(sample: dict[str, Any]) -> int:
     if sample.get("loss_mask") is not None:
         return sum(sample["loss_mask"])
-    length: int = sample["response_length"]
-    return length
+    tokens: int = sample["trainable_tokens"] if "trainable_tokens" in sample else sample["response_length"]
+    return tokens
 
 
 # --- prompt groups and mainstream samples -----------------------------------------------------------------------------
@@ -385,7 +439,7 @@ def mean(values: Iterable[float | Fraction]) -> Fraction | None:
     return sum(exact, Fraction(0)) / len(exact) if exact else None
 
 
-def variance(values: list[float]) -> Fraction:
+def variance(values: Sequence[float | Fraction]) -> Fraction:
     """Unbiased: divided by n - 1. Needs two values."""
     middle = mean(values)
     assert middle is not None

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from hypothesis import strategies as st
 
+from tests.extra_fields import telling
 from tests.reference import Dump
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ LISTS: list[list[Any]] = [[], [1.0], [1, 0]]
 
 ESTIMATORS = ["grpo", "gspo", "reinforce_plus_plus_baseline", "ppo", "reinforce_plus_plus", "on_policy_distillation"]
 REWARD_KEYS = [None, "acc", "score"]
+# 0.1 + 0.2 is not 0.3, a weight of 0 leaves its entry out whatever it is, and 1e10 overflows with the largest rewards.
+WEIGHTS = [1.0, 0.1, 0.2, 0.0, -1.0, 0.5, 1e10]
 
 
 def finite_floats(*, tame: bool = False) -> st.SearchStrategy[float]:
@@ -111,18 +114,27 @@ def settings_for(rows: int) -> st.SearchStrategy[dict[str, Any]]:
     fitting = st.sampled_from([{"n_samples_per_prompt": n, "rollout_batch_size": max(1, rows // n)} for n in divisors])
     any_size = st.sampled_from([None, 1, 2, 3, 4])
     free = st.fixed_dictionaries({"n_samples_per_prompt": any_size, "rollout_batch_size": any_size})
+    keys: list[dict[str, Any]] = [{}, *({"reward_key": key} for key in REWARD_KEYS)]
+    opening = st.one_of(st.sampled_from(keys), weights().map(lambda chosen: {"reward_weights": chosen}))
     switches: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
         {},
         optional={
             "advantage_estimator": st.sampled_from(ESTIMATORS),
             "rewards_normalization": st.sampled_from([True, True, True, False]),
             "grpo_std_normalization": st.booleans(),
-            "reward_key": st.sampled_from(REWARD_KEYS),
+            "pass_threshold": st.sampled_from([1.0, 0.5, 0.0, -1.0, 0.3]),
+            "log_reward_category": st.sampled_from(["acc", "format"]),
             # Rarely: most batches with siblings would be refused.
             "sibling_rewards": st.sampled_from(["mainstream"] * 7 + ["shared"]),
         },
     )
-    return st.builds(lambda one, two: {**one, **two}, switches, st.one_of(st.just({}), fitting, free))
+    sizes: st.SearchStrategy[dict[str, Any]] = st.one_of(st.just({}), fitting, free)
+    return st.builds(lambda one, two, three: one | two | three, switches, opening, sizes)
+
+
+def weights() -> st.SearchStrategy[dict[str, float]]:
+    keys = st.sampled_from(["acc", "score", "format", "style"])
+    return st.dictionaries(keys, st.sampled_from(WEIGHTS), min_size=1, max_size=3).filter(lambda w: any(w.values()))
 
 
 # A sample is drawn as numbers only and reads its fields off the batch's pools: strategies made anew for each batch
@@ -160,6 +172,7 @@ def dumps(
     labels: bool = False,
     empty: bool = True,
     tame: bool = False,
+    extras: bool = False,
     max_samples: int = 12,
 ) -> Dump:
     """One valid batch.
@@ -167,6 +180,7 @@ def dumps(
     `labels`: explicit groups, where there are any, are a `prompt_group` on every sample instead of sizes beside them.
     `columnar`: what a table of plain columns can hold. Implies `labels` and not `empty`; rewards are floats or null,
     and a raw reward is never an explicit null. `tame`: no huge, tiny or nearly equal values.
+    `extras`: samples may also tell of policy versions, caches, drafts, tools and their text.
     """
     plan = draw(PLANS)
     plan["reward"] = draw(reward_palettes(columnar=columnar, tame=tame))
@@ -176,6 +190,7 @@ def dumps(
     if not picked and (columnar or not empty):
         picked = [draw(PICKS)]
     samples = [one_sample(plan, row, picks) for row, picks in enumerate(picked)]
+    samples = draw(telling(samples)) if extras else samples
     sizes = draw(group_sizes(len(samples))) if plan["explicit"] else None
     if sizes is not None and (labels or columnar):
         for sample, label in zip(samples, draw(group_labels(len(samples))), strict=True):

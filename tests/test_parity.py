@@ -27,7 +27,7 @@ IN_MEMORY: Engine = "in-memory"
 STREAMING: Engine = "streaming"
 
 
-@given(dumps=runs(), chosen=settings())
+@given(dumps=runs(extras=True), chosen=settings())
 def test_every_table_agrees_with_the_reference(dumps: list[Dump], chosen: dict[str, Any]) -> None:
     actual = accounted(dumps, chosen)
     actual["findings"] = [row for row in actual["findings"] if row["code"] not in BEYOND_THE_REFERENCE]
@@ -51,7 +51,7 @@ def test_a_broken_batch_is_refused_for_the_right_field(broken: tuple[Dump, str])
 
 
 @hypothesis_settings(max_examples=200)
-@given(dumps=runs(max_batches=3), chosen=settings())
+@given(dumps=runs(max_batches=3, extras=True), chosen=settings())
 def test_both_engines_give_the_same_bits(dumps: list[Dump], chosen: dict[str, Any]) -> None:
     in_memory = accounted_frames(dumps, chosen, IN_MEMORY)
 

@@ -56,6 +56,6 @@ def _shorten(record: dict[str, Any]) -> None:
 
 
 def _summary(mask: list[Any]) -> MaskSummary | None:
-    """Return the summary of a mask of 0 and 1, whatever their type; null for any other, an empty one included."""
-    ones = mask.count(1)
-    return MaskSummary(len(mask), ones) if ones + mask.count(0) == len(mask) else None
+    """Return the summary of a mask of 0 and 1, whatever their type; null for any other."""
+    length, ones = len(mask), mask.count(1)
+    return MaskSummary(length, ones) if ones == length or ones + mask.count(0) == length else None

@@ -8,7 +8,6 @@ from __future__ import annotations
 import gzip
 import io
 import zlib
-from itertools import islice
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from pipeline.errors import SourceError
@@ -32,7 +31,8 @@ _BYTES_AT_ONCE = 64 * 2**20
 _MAX_LINE = 256 * 2**20
 _MAX_RATIO, _RATIO_FREE = 1_000, 2**30
 """A compressed file may grow a thousandfold, once it is beyond a gibibyte: text does not, a bomb does."""
-_BUFFER = 2**17
+_BUFFER, _PLAIN_BUFFER = 2**17, 2**20
+"""A line that lies in the buffer as a whole is copied once; of longer ones, pieces are put together."""
 _PACKED_AT_ONCE = 2**12
 """Bytes to decompress at once: at worst they become 128 MiB."""
 _INT64 = range(-(2**63), 2**63)
@@ -76,7 +76,7 @@ def _open(path: Path) -> IO[bytes]:
         return io.BufferedReader(gzip.GzipFile(path, "rb"), _BUFFER)
     if magic == ZSTD_MAGIC:
         return io.BufferedReader(_ZstdFrames(path), _BUFFER)
-    return path.open("rb")
+    return path.open("rb", _PLAIN_BUFFER)
 
 
 class _ZstdFrames(io.RawIOBase):
@@ -130,31 +130,26 @@ def _lines(stream: IO[bytes], path: Path) -> Iterator[_Line]:
         if len(text) > _MAX_LINE or read > limit:
             what = "a line is longer than 256 MiB" if len(text) > _MAX_LINE else "it decompresses more than 1,000-fold"
             raise SourceError("unreadable_file", f"{what}; this is no dump of rollouts")
-        if text.strip():
+        if not text.isspace():
             yield _Line(number, text, text.endswith(b"\n"))
         number += 1
 
 
 def _read_lines(gathering: Gathering, lines: Iterator[_Line]) -> None:
     last = gathering.default_key()
-    while chunk := _chunk(lines):
-        parsed: list[tuple[BatchKey, dict[str, Any]]] = []
-        for line in chunk:
-            record = _parse(gathering, line, last)
-            if record is not None:
-                last = _key(gathering, record)
-                parsed.append((last, record))
-        _add(gathering, parsed)
-
-
-def _chunk(lines: Iterator[_Line]) -> list[_Line]:
-    chunk, size = [], 0
-    for line in islice(lines, _LINES_AT_ONCE):
-        chunk.append(line)
+    parsed: list[tuple[BatchKey, dict[str, Any]]] = []
+    count = size = 0
+    for line in lines:
+        record = _parse(gathering, line, last)
+        if record is not None:
+            last = _key(gathering, record)
+            parsed.append((last, record))
+        count += 1
         size += len(line.text)
-        if size > _BYTES_AT_ONCE:
-            break
-    return chunk
+        if count >= _LINES_AT_ONCE or size > _BYTES_AT_ONCE:
+            _add(gathering, parsed)
+            parsed, count, size = [], 0, 0
+    _add(gathering, parsed)
 
 
 def _parse(gathering: Gathering, line: _Line, last: BatchKey) -> dict[str, Any] | None:

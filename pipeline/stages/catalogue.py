@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -88,10 +89,10 @@ class _Frames:
 
 def _of_unit(frames: _Frames, unit: Unit, scope: Scope, metrics: Sequence[Metric]) -> pl.LazyFrame:
     """Return one row a metric, its value or the reason why it is absent; of a family only the reason."""
-    single = [metric for metric in metrics if metric.label is None]
+    single = tuple(metric for metric in metrics if metric.label is None)
     wide = frames.settle(_aggregated(frames.of(unit), scope, single, _supports(metrics)))
     names = _names(scope)
-    values = wide.select(scope, *names, *(m.statistic.value(m.columns).cast(pl.Float64).alias(m.name) for m in single))
+    values = wide.select(scope, *names, *_values(single))
     counts = wide.select(scope, *(pl.col(f"n:{metric.columns.of}").alias(metric.name) for metric in single))
     having = wide.select(scope, *names, *_supports(metrics))
     rows = values.unpivot(index=[scope, *names], variable_name="metric", value_name="value").join(
@@ -128,10 +129,22 @@ def _aggregated(
     frame = sums.with_sums(frame, summed, "__member" if more else scope) if summed else frame
     of_batch = tuple(str(metric.over) for metric in metrics if metric.statistic.kind == "part")
     frame = sums.with_sums(frame, of_batch, "batch") if of_batch else frame
+    made = [value.alias(name) for name, value in {**_aggregates(tuple(metrics)), **supports}.items()]
+    return frame.group_by(key).agg(pl.col(_names(scope)).first(), *made)
+
+
+# Expressions are values: the same some hundred for every chunk, and to build them takes as long as to work them out.
+@cache
+def _values(metrics: tuple[Metric, ...]) -> list[pl.Expr]:
+    return [metric.statistic.value(metric.columns).cast(pl.Float64).alias(metric.name) for metric in metrics]
+
+
+@cache
+def _aggregates(metrics: tuple[Metric, ...]) -> dict[str, pl.Expr]:
     made: dict[str, pl.Expr] = {}
     for metric in metrics:
         made |= metric.statistic.aggregates(metric.columns)
-    return frame.group_by(key).agg(pl.col(_names(scope)).first(), **made, **supports)
+    return made
 
 
 def _masked(metrics: Iterable[Metric]) -> list[pl.Expr]:
@@ -176,7 +189,7 @@ def _family(frames: _Frames, scope: Scope, metric: Metric) -> pl.LazyFrame:
     else:
         numbered = members.with_row_index("__row").with_columns(pl.col("__row").cast(pl.Int64))
         columns = metric.columns
-        rows = _aggregated(numbered, scope, [metric], {}, label).with_columns(
+        rows = _aggregated(numbered, scope, (metric,), {}, label).with_columns(
             value=metric.statistic.value(columns), count=pl.col(f"n:{columns.of}")
         )
     return _rows(rows.with_columns(metric=name, reason=pl.lit(None, pl.String)), scope)

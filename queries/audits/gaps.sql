@@ -5,9 +5,9 @@
 -- read: missing_steps: no batch from first to last (a train run counts every step, an evaluation the smallest
 --     distance it ever had). missing_groups: the adapter's group indexes of the batch lie from first to last,
 --     and some of them are absent, as dynamic filters leave them: the reward is that of the kept groups only.
---     first is what follows the step before, where the adapter's counter goes on from it. missing_rollouts: groups of the
---     adapter have fewer rollouts than expected (n_samples_per_prompt, else what most groups have); first and
---     last are the smallest and the expected size.
+--     first is what follows the step before, where the adapter's counter goes on from it. missing_rollouts:
+--     groups of the adapter have fewer rollouts than expected (n_samples_per_prompt, else what most groups
+--     have); first and last are the smallest and the expected size.
 -- order: missing steps come first, then groups, then rollouts; the most missing first.
 -- parameters:
 --     run VARCHAR: only this run

@@ -16,7 +16,7 @@ from pipeline.store.layout import GENERATION_TABLES, SEGMENT_TABLES, Layout
 from pipeline.store.publication import NOTHING, SEGMENT, STORED_BATCHES
 from schemas.frames import empty_frame, polars_schema
 from schemas.settings import Settings
-from tests.accounting import accounted_frames, batch_read
+from tests.accounting import ACCOUNTING_ALONE, accounted_frames, batch_read
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -76,11 +76,17 @@ class Memory:
         frame.select(list(polars_schema(table))).write_parquet(self.path(table), compression="uncompressed")
 
     def fill(self, dumps: Iterable[Dump], settings: Mapping[str, Any]) -> None:
+        """Hold these batches and no others; metrics beyond the accounting only if the settings say so."""
+        for table in TABLES:
+            self.connection.execute(f"DELETE FROM {table.relation}")
+        self.add(dumps, settings)
+
+    def add(self, dumps: Iterable[Dump], settings: Mapping[str, Any]) -> None:
+        """Hold these batches as well."""
         frames = accounted_frames(dumps, settings)
-        frames["batches"] = stamped(frames["batches"], Settings(**settings), "none")
+        frames["batches"] = stamped(frames["batches"], Settings(**{**ACCOUNTING_ALONE, **settings}), "none")
         for table in TABLES:
             self.write(table, frames.get(table.relation, empty_frame(table)))
-            self.connection.execute(f"DELETE FROM {table.relation}")
             self.connection.execute(f"INSERT INTO {table.relation} SELECT * FROM read_parquet('{self.path(table)}')")
 
     def ask(self, statement: str, parameters: Mapping[str, Any] | None = None) -> pl.DataFrame:

@@ -14,7 +14,7 @@ from pipeline.audit.audits import bound, shown
 from pipeline.audit.catalogue import find, listed, page
 from pipeline.audit.query import connected
 from pipeline.errors import UsageError
-from pipeline.expressions.metrics import METRICS
+from pipeline.expressions.catalogue import METRICS
 from pipeline.store import derived
 from queries.files import ANSWERS, HeaderError, Kind, Query, parse, queries
 from schemas.tables import PUBLISHED
@@ -35,8 +35,8 @@ KEYWORDS = frozenset(
         """
         ALL AND AS ASC BETWEEN BIGINT BOOLEAN BY CASE CAST CREATE CROSS DESC DISTINCT DOUBLE ELSE END EXISTS FILTER FOR
         FROM FULL GROUP HAVING HUGEINT IN INCLUDE INNER INTEGER IS JOIN LATERAL LEFT LIMIT MACRO MATERIALIZED NOT NULL
-        NULLS ON OR ORDER OUTER OVER PARTITION SELECT SEMI SETS THEN UNION UNPIVOT USING VALUES VARCHAR WHEN WHERE
-        WINDOW WITH
+        NULLS ON OR ORDER OUTER OVER PARTITION QUALIFY SELECT SEMI SETS THEN UNION UNPIVOT USING VALUES VARCHAR WHEN
+        WHERE WINDOW WITH
         """,
     )
 )
@@ -228,9 +228,9 @@ def test_views_have_the_documented_columns_each_with_its_comment(empty_ledger: P
     assert all(summaries.values())
 
 
-def test_every_metric_has_a_file_and_a_column_in_metrics_wide() -> None:
-    names = {metric.name for metric in METRICS}
-    assert {query.name for query in queries("metrics")} == names
+def test_every_metric_of_the_accounting_has_a_file_and_a_column_in_metrics_wide() -> None:
+    names = {metric.name for metric in METRICS if metric.family == "accounting"}
+    assert names <= {query.name for query in queries("metrics")}
     (wide,) = (view for view in queries("views") if view.name == "metrics_wide")
     columns = {column.name for column in wide.columns}
     assert columns - set(wide.grain) == names | {f"{name}_count" for name in names}

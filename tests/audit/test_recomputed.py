@@ -9,6 +9,7 @@ the checks.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -18,26 +19,36 @@ from hypothesis import settings as profile
 from hypothesis import strategies as st
 
 from pipeline.audit.audits import bound
-from pipeline.expressions.metrics import METRICS
+from pipeline.expressions.catalogue import METRICS, UNITS, record_of
 from pipeline.store import derived
 from queries.files import ANSWERS, queries
 from tests.audit.ledgers import Memory, memory
+from tests.catalogue_cases import EDGES, EVERYTHING, EVERYTHING_CHOSEN
 from tests.comparison import assert_tables_agree
 from tests.reference import account_all
 from tests.strategies import runs, settings
 from tests.worked_cases import TWO_ADAPTERS, train
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from queries.files import Query
     from tests.reference import Dump, Row, Tables
 
-TWINS = queries("metrics")
+FILES = queries("metrics")
+ACCOUNTING = [query.name for query in FILES if "metric" not in {column.name for column in query.columns}]
+"""Files of one metric, whose name they have."""
+LABELLED = [query.name for query in FILES if query.name not in ACCOUNTING]
+"""Files of a family of metrics, whose names are a column."""
+OF_UNITS = [f"of_{unit}" for unit in UNITS]
+"""Views of the metrics that are made from their records."""
 CHECKS = queries("checks")
 ASKED = [query for kind in ANSWERS for query in queries(kind)]
 FEWER = profile(max_examples=max(profile.default.max_examples // 3, 20) if profile.default else 20)
 """An example asks a dozen questions."""
+FEW = profile(max_examples=max(FEWER.max_examples // 4, 5))
+"""An example of the whole catalogue takes a second."""
+ALL: dict[str, Any] = {"metrics": None}
 KEY = ("run", "split", "step", "scope", "adapter_name", "adapter_slot", "metric")
 
 
@@ -46,8 +57,8 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Memory]:
     yield from memory(tmp_path_factory.mktemp("memory"))
 
 
-def rows(frame: pl.DataFrame) -> dict[tuple[Any, ...], Row]:
-    return {tuple(row[name] for name in KEY): row for row in frame.iter_rows(named=True)}
+def keyed(rows: Iterable[Row]) -> dict[tuple[Any, ...], Row]:
+    return {tuple(row[name] for name in KEY): row for row in rows}
 
 
 def close(one: float | None, other: float | None) -> bool:
@@ -63,8 +74,62 @@ def asked(ledger: Memory, name: str, **parameters: Any) -> pl.DataFrame:
     return ledger.ask(query.statement, used)
 
 
-def test_there_is_a_twin_for_every_published_metric_and_no_other() -> None:
-    assert {query.name for query in TWINS} == {metric.name for metric in METRICS}
+def recomputed_rows(ledger: Memory, names: Iterable[str]) -> list[Row]:
+    """The rows of these twins, each asked for by itself, which is faster than all at once."""
+    found = []
+    for name in names:
+        metric = f"'{name}' AS metric, " if name in ACCOUNTING else ""
+        found += ledger.ask(f"SELECT {metric}* FROM recomputed_{name}").to_dicts()
+    return found
+
+
+def assert_catalogue_agrees(ledger: Memory) -> None:
+    """Every metric in SQL is the published one, with the slack that the samples' numbers need."""
+    samples = ledger.ask("SELECT * FROM samples").to_dicts()
+    published = ledger.ask("SELECT * FROM metrics").to_dicts()
+    recomputed = recomputed_rows(ledger, (*ACCOUNTING, *LABELLED, *OF_UNITS))
+    assert_tables_agree({"samples": samples, "metrics": recomputed}, {"samples": samples, "metrics": published})
+
+
+def test_there_is_a_twin_for_every_published_metric_and_no_other(ledger: Memory) -> None:
+    """Twins are files by name, files by a column, and views made from records: a batch of all metrics has them all."""
+    ledger.fill([EVERYTHING], {**ALL, **EVERYTHING_CHOSEN})
+
+    labelled, of_units = (
+        {record_of(row["metric"]) for row in recomputed_rows(ledger, names)} for names in (LABELLED, OF_UNITS)
+    )
+
+    accounting = [metric for metric in METRICS if metric.family == "accounting"]
+    assert set(ACCOUNTING) == {metric.name for metric in accounting}
+    assert labelled == {metric for metric in METRICS if metric.label is not None}
+    assert of_units == {metric for metric in METRICS if metric.label is None and metric not in accounting}
+
+
+def test_edges(ledger: Memory) -> None:
+    """All in one ledger, each as a run of its own: asking takes as long for one batch as for all of them."""
+    ledger.fill([], {})
+    for case in EDGES:
+        ledger.add([replace(dump, run=case.id) for dump in case.dumps], {**ALL, **case.settings})
+
+    assert_catalogue_agrees(ledger)
+    assert asked(ledger, "published_metrics").to_dicts() == []
+
+
+@FEW
+@given(dumps=runs(tame=True, extras=True, max_batches=6), chosen=settings())
+def test_the_whole_catalogue_is_the_same_in_sql(ledger: Memory, dumps: list[Dump], chosen: dict[str, Any]) -> None:
+    ledger.fill(dumps, {**ALL, **chosen})
+
+    assert_catalogue_agrees(ledger)
+
+
+@FEW
+@given(dumps=runs(extras=True, max_batches=6), chosen=settings())
+def test_the_catalogue_of_large_numbers_that_cancel(ledger: Memory, dumps: list[Dump], chosen: dict[str, Any]) -> None:
+    ledger.fill(dumps, {**ALL, **chosen})
+
+    assert_catalogue_agrees(ledger)
+    assert asked(ledger, "published_metrics").to_dicts() == []
 
 
 @FEWER
@@ -72,8 +137,8 @@ def test_there_is_a_twin_for_every_published_metric_and_no_other() -> None:
 def test_every_metric_is_the_same_in_sql(ledger: Memory, dumps: list[Dump], chosen: dict[str, Any]) -> None:
     ledger.fill(dumps, chosen)
 
-    published = rows(ledger.ask("SELECT * FROM metrics"))
-    recomputed = rows(ledger.ask("SELECT * FROM recomputed_metrics"))
+    published = keyed(ledger.ask("SELECT * FROM metrics").to_dicts())
+    recomputed = keyed(recomputed_rows(ledger, ACCOUNTING))
 
     assert recomputed.keys() == published.keys()
     for key, row in published.items():
@@ -89,7 +154,7 @@ def test_large_numbers_that_cancel(ledger: Memory, dumps: list[Dump], chosen: di
     """The reference agrees, no check finds anything, and an audit gives its columns and never NaN."""
     ledger.fill(dumps, chosen)
 
-    actual = ledger.ask(f"SELECT {', '.join(KEY)}, value, count FROM recomputed_metrics").to_dicts()
+    actual = recomputed_rows(ledger, ACCOUNTING)
     assert_tables_agree({"metrics": actual}, {"metrics": account_all(dumps, chosen)["metrics"]})
     for check in CHECKS:
         assert asked(ledger, check.name).to_dicts() == [], check.name
@@ -102,11 +167,11 @@ def test_large_numbers_that_cancel(ledger: Memory, dumps: list[Dump], chosen: di
 
 def test_the_union_is_that_of_the_views_of_each_metric_portable_or_not(ledger: Memory) -> None:
     ledger.fill([train(*TWO_ADAPTERS)], {})
-    separate = [ledger.ask(f"SELECT '{twin.name}' AS metric, * FROM recomputed_{twin.name}") for twin in TWINS]
+    separate = recomputed_rows(ledger, (*ACCOUNTING, *LABELLED, *OF_UNITS))
     unions = [derived.views(portable=portable)[-1].statement for portable in (True, False)]
 
     for union in unions:
-        assert rows(ledger.ask(union)) == rows(pl.concat(separate))
+        assert keyed(ledger.ask(union).to_dicts()) == keyed(separate)
 
 
 def assert_contributions_add_up(ledger: Memory) -> None:

@@ -47,7 +47,7 @@ def sample(step: int, number: int) -> dict[str, Any]:
     return {"reward": (step + number) % 3 / 2, "index": number, "group_index": number // 2, "response_length": 3}
 
 
-def published(dumps: Path, ledger: Path, jobs: int) -> dict[str, list[dict[str, Any]]]:
+def published(dumps: Path, ledger: Path, jobs: int) -> dict[str, list[str]]:
     recompute([RunPlan((str(dumps),), Settings(), "a")], ledger, Options(still_seconds=0, jobs=jobs))
     return {
         table.relation: sorted(

@@ -57,7 +57,8 @@ def selected(patterns: Sequence[str] | None) -> tuple[Metric, ...]:
 
 
 def _fits(metric: Metric, pattern: str) -> bool:
-    return pattern == metric.family or any(fnmatchcase(name, pattern) for name in (metric.name, metric.pattern))
+    is_member = metric.label is not None and fnmatchcase(pattern, metric.pattern)
+    return is_member or pattern == metric.family or any(fnmatchcase(n, pattern) for n in (metric.name, metric.pattern))
 
 
 def _unknown(pattern: str) -> str:

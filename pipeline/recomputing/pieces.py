@@ -9,6 +9,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from pipeline.recomputing.options import cores
@@ -80,6 +81,8 @@ def pieces(decisions: Sequence[Decision], settings: Settings, options: Options, 
 def done(some: Sequence[Piece], options: Options) -> Iterator[Work]:
     """Yield what became of each piece, in their order, several being done at a time; fewer when told to stop."""
     idle: SimpleQueue[Process] = SimpleQueue()
+    # One at a time: the process that reads what may be damaged answers one question after the other.
+    here = Lock()
     processes = [_process(options.jobs) for _ in range(min(options.jobs, len(some)))]
     for process in processes:
         idle.put(process)
@@ -94,7 +97,8 @@ def done(some: Sequence[Piece], options: Options) -> Iterator[Work]:
             # It is gone, and with it what it was at; the others go on.
             process.close()
             process = _process(options.jobs)
-            return done_here(piece)
+            with here:
+                return done_here(piece)
         finally:
             idle.put(process)
 

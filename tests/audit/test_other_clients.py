@@ -35,6 +35,8 @@ if user:
     os.setgid(user)
     os.setuid(user)
 connection = duckdb.connect(file, read_only=True)
+# A bar on stdout, where the answer goes, for whatever takes longer than two seconds.
+connection.execute("SET enable_progress_bar = false")
 
 def ask(statement):
     return connection.execute(statement).fetchall()

@@ -256,7 +256,7 @@ def _called(patch: pytest.MonkeyPatch, plan: list[RunPlan], ledger: Path, option
 def test_a_full_disk(tmp_path: Path) -> None:
     dumps = tmp_path / "dumps"
     try:
-        with small_disk(tmp_path / "disk", "1500k") as disk:
+        with small_disk(tmp_path / "disk", "3000k") as disk:
             ledger, failed = disk / "l", 0
             for step in range(60):
                 write(dumps / f"{step}.jsonl", [0.1 * i for i in range(200)])

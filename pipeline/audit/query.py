@@ -48,8 +48,8 @@ _LOCKS = (
     "SET python_enable_replacements = false",
     "SET lock_configuration = true",
 )
-"""No bar on stdout, where the answer goes; no file but the allowed ones, no extension, no Python variable as a table, no
-temporary file; none of it undone."""
+"""No bar on stdout, where the answer goes; no file but the allowed ones, no extension, no Python variable as a table,
+no temporary file; none of it undone."""
 
 
 def sql(

@@ -39,6 +39,13 @@ def test_06_groups_that_a_filter_dropped_are_gaps(tmp_path: Path) -> None:
     assert (gap["first"], gap["last"], gap["found"], gap["expected"], gap["missing"]) == (0, 3, 2, 4, 2)
 
 
+def test_06_the_first_groups_of_a_run_are_missed_too(tmp_path: Path) -> None:
+    ledger = recomputed(tmp_path, sample(1, r=4, g=2), sample(0, r=5, g=2))
+
+    (gap,) = pipeline.audit("gaps", ledger).to_dicts()
+    assert (gap["first"], gap["last"], gap["found"], gap["expected"], gap["missing"]) == (0, 2, 1, 3, 2)
+
+
 def versioned(reward: float, number: int, oldest: int) -> dict[str, Any]:
     return sample(reward, r=number, step=5, weight_versions=[str(oldest), "5"])
 

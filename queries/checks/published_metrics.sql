@@ -2,9 +2,9 @@
 --
 -- grain: run, split, step, scope, adapter_name, adapter_slot, metric
 -- severity: error
--- read: `recomputed_metrics` computes every metric a second time, one file a metric in queries/metrics. A row
---     is a figure that differs, or that only one side has. A metric without such a file is a difference as
---     well.
+-- read: `recomputed_metrics` computes every metric a second time, from the SQL of its record or a file in
+--     queries/metrics. A row is a figure that differs, or that only one side has. A metric without such SQL is
+--     a difference as well. A million samples take some ten seconds: ask a large ledger for a range of steps.
 -- order: the largest difference comes first.
 -- parameters:
 --     run VARCHAR: only this run
@@ -27,7 +27,26 @@
 --     recomputed_count: count recomputed; null where there is no recomputation
 --     difference: published - recomputed
 
-WITH compared AS (
+WITH asked AS (
+    SELECT *
+    FROM metrics
+    WHERE ($run IS NULL OR run = $run)
+        AND ($split IS NULL OR split = $split)
+        AND ($from_step IS NULL OR step >= $from_step)
+        AND ($to_step IS NULL OR step <= $to_step)
+),
+
+recomputed AS (
+    -- Asked for here, and not of what comes out: the samples of other steps are not read then.
+    SELECT *
+    FROM recomputed_metrics
+    WHERE ($run IS NULL OR run = $run)
+        AND ($split IS NULL OR split = $split)
+        AND ($from_step IS NULL OR step >= $from_step)
+        AND ($to_step IS NULL OR step <= $to_step)
+),
+
+compared AS (
     SELECT
         coalesce(p.run, r.run) AS run,
         coalesce(p.split, r.split) AS split,
@@ -40,8 +59,8 @@ WITH compared AS (
         r.value AS recomputed,
         p.count AS published_count,
         r.count AS recomputed_count
-    FROM metrics AS p
-    FULL JOIN recomputed_metrics AS r
+    FROM asked AS p
+    FULL JOIN recomputed AS r
         ON p.run = r.run
         AND p.split = r.split
         AND p.step = r.step

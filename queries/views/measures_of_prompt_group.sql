@@ -36,28 +36,8 @@
 --     has_status: true where a sample has a status, else null
 
 WITH grouped AS (
-    SELECT
-        run,
-        split,
-        step,
-        adapter_name,
-        adapter_slot,
-        prompt_group,
-        count(*) AS rollouts,
-        count(mainstream_reward) AS scored,
-        min(mainstream_reward) AS reward_low,
-        max(mainstream_reward) AS reward_high,
-        min(raw_low) AS raw_low,
-        max(raw_high) AS raw_high,
-        min(mainstream_reward) FILTER (WHERE NOT any_aborted) AS kept_low,
-        max(mainstream_reward) FILTER (WHERE NOT any_aborted) AS kept_high,
-        coalesce(bool_or(advantage <> 0 AND rollout_tokens > 0), false) AS has_gradient,
-        CASE WHEN count(has_status) > 0 THEN true END AS has_status
-    FROM measures_of_rollout
-    GROUP BY run, split, step, adapter_name, adapter_slot, prompt_group
-),
-
-passing AS (
+    -- The rollouts are read once, and every window has the batch among its keys, so that a range of steps is all
+    -- that is read where a range is asked for.
     SELECT
         r.run,
         r.split,
@@ -65,43 +45,41 @@ passing AS (
         r.adapter_name,
         r.adapter_slot,
         r.prompt_group,
-        count(*) AS passes
+        any_value(t.n_samples_per_prompt) AS n_samples_per_prompt,
+        count(*) AS rollouts,
+        count(r.mainstream_reward) AS scored,
+        count(*) FILTER (WHERE r.mainstream_reward >= t.pass_threshold) AS passes,
+        min(r.mainstream_reward) AS reward_low,
+        max(r.mainstream_reward) AS reward_high,
+        min(r.raw_low) AS raw_low,
+        max(r.raw_high) AS raw_high,
+        min(r.mainstream_reward) FILTER (WHERE NOT r.any_aborted) AS kept_low,
+        max(r.mainstream_reward) FILTER (WHERE NOT r.any_aborted) AS kept_high,
+        coalesce(bool_or(r.advantage <> 0 AND r.rollout_tokens > 0), false) AS has_gradient,
+        CASE WHEN count(r.has_status) > 0 THEN true END AS has_status
     FROM measures_of_rollout AS r
     INNER JOIN batch_settings AS t ON r.run = t.run AND r.split = t.split AND r.step = t.step
-    WHERE r.mainstream_reward >= t.pass_threshold
     GROUP BY r.run, r.split, r.step, r.adapter_name, r.adapter_slot, r.prompt_group
 ),
 
-frequent AS (
-    SELECT run, split, step, adapter_name, adapter_slot, rollouts AS size
+counted AS (
+    SELECT
+        *,
+        count(*) OVER (PARTITION BY run, split, step, adapter_name, adapter_slot, rollouts) AS groups_of_size
     FROM grouped
-    GROUP BY run, split, step, adapter_name, adapter_slot, rollouts
-    QUALIFY row_number() OVER (
-        PARTITION BY run, split, step, adapter_name, adapter_slot
-        ORDER BY count(*) DESC, rollouts DESC
-    ) = 1
 ),
 
 sized AS (
     SELECT
-        g.*,
-        coalesce(p.passes, 0) AS passes,
-        coalesce(t.n_samples_per_prompt, f.size) AS expected
-    FROM grouped AS g
-    INNER JOIN batch_settings AS t ON g.run = t.run AND g.split = t.split AND g.step = t.step
-    INNER JOIN frequent AS f
-        ON g.run = f.run
-        AND g.split = f.split
-        AND g.step = f.step
-        AND g.adapter_name IS NOT DISTINCT FROM f.adapter_name
-        AND g.adapter_slot IS NOT DISTINCT FROM f.adapter_slot
-    LEFT JOIN passing AS p
-        ON g.run = p.run
-        AND g.split = p.split
-        AND g.step = p.step
-        AND g.adapter_name IS NOT DISTINCT FROM p.adapter_name
-        AND g.adapter_slot IS NOT DISTINCT FROM p.adapter_slot
-        AND g.prompt_group = p.prompt_group
+        *,
+        coalesce(
+            n_samples_per_prompt,
+            first_value(rollouts) OVER (
+                PARTITION BY run, split, step, adapter_name, adapter_slot
+                ORDER BY groups_of_size DESC, rollouts DESC
+            )
+        ) AS expected
+    FROM counted
 )
 
 SELECT

@@ -11,6 +11,7 @@ import polars as pl
 
 from pipeline.expressions import sums
 from pipeline.expressions.catalogue.labels import labelled
+from schemas.canonical import REWARD_STATES
 
 if TYPE_CHECKING:
     from schemas.settings import Settings
@@ -19,7 +20,6 @@ KNOWN_STATUSES = ("pending", "completed", "truncated", "aborted", "failed")
 """Statuses that trainers write; another one counts as none of them."""
 MAX_STEP = 2**40
 """Beyond it, either way, a step is no number to subtract a policy version from."""
-UNSCORED_STATES = ("missing", "nan", "inf", "other")
 
 
 def of_sample(settings: Settings) -> dict[str, pl.Expr]:
@@ -39,7 +39,7 @@ def of_sample(settings: Settings) -> dict[str, pl.Expr]:
         "is_not_aborted": status.ne_missing("aborted"),
         "is_removed": pl.col("remove_sample"),
         "is_trained": pl.col("trainable_tokens") > 0,
-        **{f"reward_is_{state}": pl.col("reward_state") == state for state in UNSCORED_STATES},
+        **{f"reward_is_{state}": pl.col("reward_state") == state for state in REWARD_STATES[1:]},
         "version_span": pl.col("version_newest") - pl.col("version_oldest"),
         "staleness": pl.when(is_near_step).then(pl.col("step") - pl.col("version_oldest")),
         "is_of_mixed_versions": pl.col("versions_seen").fill_null(0) > 1,

@@ -125,8 +125,7 @@ def _compute(work: Work, decided: Sequence[Decided], before: Publication) -> Non
                 work.absorb(part)
                 progress(len(work.taken) + len(work.pending), total)
             continue
-        for batches in work.chunks(take(one.of("read"), work.options), settings):
-            work.account(batches, settings)
+        for _ in work.read_and_account(take(one.of("read"), work.options), settings):
             progress(len(work.taken) + len(work.pending), total)
     progress(total, total)
     for one in decided:

@@ -54,8 +54,8 @@ class Piece:
 def done_here(piece: Piece) -> Work:
     """Return what became of a piece."""
     work = Work(Layout(piece.root), piece.options)
-    for batches in work.chunks(take(list(piece.decisions), piece.options), piece.settings):
-        work.account(batches, piece.settings)
+    for _ in work.read_and_account(take(list(piece.decisions), piece.options), piece.settings):
+        pass
     return work
 
 

@@ -86,6 +86,12 @@ class Work:
         # What another source has claimed before is refused, for both, once all claims are known.
         yield from (batch for batch in taken.accepted if self.claims[batch.key][0] == batch.source)
 
+    def read_and_account(self, files: Iterator[Taken], settings: Settings) -> Iterator[None]:
+        """Take files as they are read and account for them, chunk by chunk; yields after each."""
+        for batches in self.chunks(files, settings):
+            self.account(batches, settings)
+            yield
+
     def account(self, batches: Sequence[BatchRead], settings: Settings) -> None:
         """Compute some whole batches and write their segment."""
         computed = compute(Chunk(tuple(batches), settings, self.options.engine))

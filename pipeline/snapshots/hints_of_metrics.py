@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from pipeline.snapshots.table_comparison import TableComparison
 
 _PLACE = [*AdapterRow.grain, "scope"]
-_RIVALS = tuple(metric.name for metric in accounting.METRICS)
-"""Metrics that are definitions of the same thing; two others may well be equal by chance."""
 _MEANINGS = {
     ("episode_raw_reward", "unscoped_raw_reward"): "adapters merged: equal ids of different adapters are one rollout",
     ("episode_raw_reward", "adapter_macro_raw_reward"): "every adapter has one vote, whatever its number of rollouts",
@@ -42,10 +40,11 @@ def found(tables: Sequence[TableComparison]) -> Iterator[str]:
 
 def _as_another(name: str, moved: pl.DataFrame, sample: pl.DataFrame) -> Iterator[str]:
     """Yield a hint where value and count of a metric are now those that another one had, everywhere."""
-    if name not in _RIVALS:
+    # Two metrics that are not definitions of one thing may well be equal by chance.
+    if name not in accounting.NAMES:
         return
     fitting = []
-    for (other,), rows in sample.filter(pl.col(METRIC).is_in(_RIVALS)).group_by(METRIC, maintain_order=True):
+    for (other,), rows in sample.filter(pl.col(METRIC).is_in(accounting.NAMES)).group_by(METRIC, maintain_order=True):
         if other == name:
             continue
         before = rows.select(*_PLACE, other_value="old:value", other_count="old:count")

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from pipeline.snapshots.facts import Case, Diff, Key, Moved, Rows
 
-_FIRST = frozenset(metric.name for metric in accounting.METRICS)
-
 
 def headline(diff: Diff) -> str:
     """Return the verdict and the size of the change."""
@@ -58,7 +56,7 @@ def moved_first(diff: Diff) -> list[Moved]:
 
 
 def _rank(moved: Moved) -> tuple[bool, int]:
-    follows = moved.table == MetricRow.relation and moved.metric.removesuffix(".count") not in _FIRST
+    follows = moved.table == MetricRow.relation and moved.metric.removesuffix(".count") not in accounting.NAMES
     return follows, -moved.differing
 
 

@@ -11,6 +11,7 @@ import polars as pl
 from pipeline.expressions import advantages, keys, sums
 from pipeline.expressions.catalogue import SCOPES, UNITS, accounting
 from pipeline.stages import tries, units
+from pipeline.stages.tables import published
 from schemas.frames import polars_schema
 from schemas.tables import AbsentMetricRow, MetricRow
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
     from pipeline.expressions.catalogue.record import Metric, Scope, Support, Unit
     from schemas.settings import Settings
-    from schemas.table import Table
 
 _SCHEMA = pl.Schema({**polars_schema(MetricRow), "reason": pl.String()})
 
@@ -55,9 +55,7 @@ def evaluated(
                 found += [_family(frames, scope, metric) for metric in of_scope if metric.label is not None]
     rows = settle(pl.concat(found))
     is_absent = pl.col("reason").is_not_null()
-    return Evaluated(
-        _published(rows.filter(~is_absent), MetricRow), _published(rows.filter(is_absent), AbsentMetricRow)
-    )
+    return Evaluated(published(rows.filter(~is_absent), MetricRow), published(rows.filter(is_absent), AbsentMetricRow))
 
 
 @dataclass
@@ -208,7 +206,3 @@ def _rows(frame: pl.LazyFrame, scope: Scope) -> pl.LazyFrame:
     nobody = {"adapter_name": pl.lit(None, pl.String), "adapter_slot": pl.lit(None, pl.Int64)}
     named = frame.with_columns(scope=pl.lit(scope), **(nobody if scope == "batch" else {}))
     return named.select(pl.col(name).cast(dtype) for name, dtype in _SCHEMA.items())
-
-
-def _published(frame: pl.LazyFrame, table: type[Table]) -> pl.LazyFrame:
-    return frame.select(pl.col(name).cast(dtype) for name, dtype in polars_schema(table).items())

@@ -33,7 +33,7 @@ def rollouts(frame: pl.LazyFrame, settings: Settings) -> pl.LazyFrame:
     advantage = pl.col("advantage")
     if not settings.normalises:
         advantage = pl.when(pl.col("split") == "train").then(pl.col("mainstream_reward"))
-    return _published(
+    return published(
         frame.filter(keys.leads("rollout")).with_columns(
             samples="siblings",
             scored_samples=pl.col("in_rollout_n"),
@@ -52,7 +52,7 @@ def prompt_groups(frame: pl.LazyFrame) -> pl.LazyFrame:
         rollouts=keys.leads("rollout").sum().over("group").cast(pl.Int64),
         samples=pl.len().over("group").cast(pl.Int64),
     ).filter(keys.leads("group"))
-    return _published(
+    return published(
         frame.with_columns(
             scored_rollouts=pl.col(f"{ROLLOUT_VOTE}_n"),
             reward_mean=votes.mean,
@@ -91,7 +91,7 @@ def adapters(weighed: pl.LazyFrame) -> pl.LazyFrame:
     """Return one row an adapter in a batch (`AdapterRow`), its weight under every definition of the mean beside it."""
     share = sums.power_of_two(pl.col("a_share_exp")) * pl.col("a_share_sum")
     scored = pl.col("batch_row_n") > 0
-    return _published(
+    return published(
         weighed.with_columns(
             samples="a_samples",
             rollouts="a_rollouts",
@@ -155,8 +155,9 @@ def metrics(batches: pl.LazyFrame, weighed: pl.LazyFrame, chosen: Collection[str
         for scope in metric.scopes
     ]
     nothing = polars_schema(MetricRow).to_frame().lazy()
-    return pl.concat([nothing, *(_published(frame, MetricRow) for frame in frames)])
+    return pl.concat([nothing, *(published(frame, MetricRow) for frame in frames)])
 
 
-def _published(frame: pl.LazyFrame, table: type[Table]) -> pl.LazyFrame:
+def published(frame: pl.LazyFrame, table: type[Table]) -> pl.LazyFrame:
+    """Return exactly the columns of a published table, in their types."""
     return frame.select(pl.col(name).cast(dtype) for name, dtype in polars_schema(table).items())

@@ -14,8 +14,6 @@ import polars as pl
 if TYPE_CHECKING:
     from schemas.settings import Settings
 
-_PAIR = pl.Struct({"n": pl.Int64(), "c": pl.Int64(), "k": pl.Int64()})
-
 
 def pass_at_k(n: int, c: int, k: int) -> float | None:
     """Return 1 - C(n - c, k) / C(n, k), null for k > n.
@@ -62,10 +60,8 @@ def by_k(groups: pl.LazyFrame) -> pl.LazyFrame:
 
 def _estimates(counted: pl.Series) -> pl.Series:
     """Return pass@k of structs (n, c, k); equal ones, of which there are many, are worked out once."""
-    rows = counted.cast(_PAIR).to_list()
-    known = {
-        (row["n"], row["c"], row["k"]): pass_at_k(row["n"], row["c"], row["k"])
-        for row in counted.drop_nulls().unique().to_list()
-    }
-    values = [None if row is None or row["n"] is None else known[row["n"], row["c"], row["k"]] for row in rows]
-    return pl.Series(counted.name, values, dtype=pl.Float64)
+    cases = counted.struct.unnest()
+    distinct = cases.drop_nulls().unique()
+    values = pl.Series("estimate", [pass_at_k(*case) for case in distinct.iter_rows()], dtype=pl.Float64)
+    known = distinct.with_columns(values)
+    return cases.join(known, on=cases.columns, how="left", maintain_order="left")["estimate"].alias(counted.name)

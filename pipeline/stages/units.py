@@ -12,12 +12,12 @@ import polars as pl
 from pipeline.expressions import advantages, keys, measures
 from pipeline.expressions.catalogue.labels import labelled
 from pipeline.stages import tries
+from schemas.tables import AdapterRow
 
 if TYPE_CHECKING:
     from schemas.settings import Settings
 
-ADAPTER_NAMES = ("adapter_name", "adapter_slot")
-NAMES = (*keys.BATCH, *ADAPTER_NAMES)
+NAMES = AdapterRow.grain
 KEPT_VOTE = "kept_vote"
 
 

@@ -11,7 +11,7 @@ from schemas.frames import sql_columns
 from schemas.table import SCHEMA_VERSION
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Sequence
     from datetime import datetime
     from pathlib import Path
 
@@ -49,22 +49,25 @@ def create(
         portable: whether other clients, older ones among them, will read the views.
         wanted: words of the statements that will be run; see `derived.create`. Null for everything, with comments.
     """
-    for table, files in _files(layout, generation, segments):
-        _create_view(connection, table, files, commented=wanted is None)
+    point(connection, layout, generation, segments, commented=wanted is None)
     derived.create(connection, portable=portable, wanted=wanted)
 
 
-def point(connection: duckdb.DuckDBPyConnection, layout: Layout, generation: int, segments: Sequence[str]) -> None:
-    """Make the views of a database that has them all show another publication; what is derived from them follows."""
-    for table, files in _files(layout, generation, segments):
-        _create_view(connection, table, files, commented=True)
-
-
-def _files(layout: Layout, generation: int, segments: Sequence[str]) -> Iterator[tuple[type[Table], list[Path]]]:
+def point(
+    connection: duckdb.DuckDBPyConnection,
+    layout: Layout,
+    generation: int,
+    segments: Sequence[str],
+    *,
+    commented: bool = True,
+) -> None:
+    """Make the published relations show a publication; what is derived from them, where it is there, follows."""
     for small in GENERATION_TABLES:
-        yield small, [layout.generation_file(generation, small.relation)] if generation else []
+        files = [layout.generation_file(generation, small.relation)] if generation else []
+        _create_view(connection, small, files, commented=commented)
     for large in SEGMENT_TABLES:
-        yield large, [layout.segment_file(segment, large.relation) for segment in segments]
+        files = [layout.segment_file(segment, large.relation) for segment in segments]
+        _create_view(connection, large, files, commented=commented)
 
 
 def create_info(connection: duckdb.DuckDBPyConnection, layout: Layout, generation: int, published_at: datetime) -> None:

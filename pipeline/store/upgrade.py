@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from pipeline.expressions import versions
 from pipeline.store import segments
 from pipeline.store.layout import SEGMENT_TABLES
 from pipeline.store.publication import SEGMENT, Publication
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 
 def upgraded(layout: Layout, publication: Publication) -> Publication:
     """Return the publication with its segments in the shape of this version; those that have it stay as they are."""
-    renamed = {name: _rewritten(layout, name) for name in publication.segments if not is_current(layout, name)}
+    # A batch that this version computed lies in a segment of its shape: in the steady state no file is looked for.
+    older = publication.batches.filter(pl.col("versions") != versions.current())[SEGMENT].drop_nulls().unique().sort()
+    renamed = {name: _rewritten(layout, name) for name in older if not is_current(layout, name)}
     if not renamed:
         return publication
     batches = publication.batches.with_columns(pl.col(SEGMENT).replace(renamed))

@@ -36,6 +36,8 @@ def as_an_older_version_wrote_it(ledger: Path) -> None:
         layout.segment_file(segment, "absent_metrics").unlink()
         samples = layout.segment_file(segment, "samples")
         pl.read_parquet(samples).drop("versions_seen", "version_oldest", "reward_parts").write_parquet(samples)
+    batches = layout.generation_file(publication.current_number(layout), "batches")
+    pl.read_parquet(batches).with_columns(versions=pl.lit('{"schema":1}')).write_parquet(batches)
 
 
 def test_an_older_ledger_is_told_as_one(tmp_path: Path) -> None:

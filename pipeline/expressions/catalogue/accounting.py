@@ -131,3 +131,6 @@ METRICS: tuple[Metric, ...] = (
     ),
 )
 """The records of this family."""
+
+NAMES: tuple[str, ...] = tuple(metric.name for metric in METRICS)
+"""Their names: definitions of one thing, which can be held against one another."""

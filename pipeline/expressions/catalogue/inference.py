@@ -11,6 +11,7 @@ _MILES = "miles, rollout metrics"
 _BOTH = "miles and slime, rollout metrics"
 _VERSION = Support("version_oldest", "no sample has a numeric policy version")
 _TIME = Support("non_generation_time", "no sample tells of time spent outside generation", positive=True)
+_PROMPTS = Support("prompt_tokens", "no sample has prefix_cache_info that counts prompt tokens", positive=True)
 _TOOLS = Support("tool_calls", "no sample has its conversation as messages")
 _STATISTICS = {"mean": MEAN, "median": MEDIAN, "max": MAX, "min": MIN}
 _EXACT_STATISTICS = {**_STATISTICS, "mean": EXACT_MEAN}
@@ -105,7 +106,7 @@ METRICS: tuple[Metric, ...] = (
         direction="higher",
         tracker="rollout/prefix_cache_hit_rate",
         source=_BOTH,
-        support=Support("prompt_tokens", "no sample has prefix_cache_info that counts prompt tokens", positive=True),
+        support=_PROMPTS,
     ),
     Metric(
         "avg_cached_tokens_per_sample",
@@ -118,7 +119,7 @@ METRICS: tuple[Metric, ...] = (
         direction="higher",
         tracker="rollout/avg_cached_tokens_per_sample",
         source=_BOTH,
-        support=Support("prompt_tokens", "no sample has prefix_cache_info that counts prompt tokens", positive=True),
+        support=_PROMPTS,
     ),
     Metric(
         "spec_accept_rate",

@@ -53,7 +53,7 @@ class Settings(BaseModel):
         default=None, description="entry of a dictionary reward that is a category (metrics error_cat/...)"
     )
     metrics: list[str] | None = Field(
-        default=None, description="metrics to compute, by name, family or pattern: episode_*,lengths"
+        default=None, description="compute only these metrics, by name, family or pattern: episode_*,lengths"
     )
 
     @field_validator("reward_weights", mode="before")

@@ -120,7 +120,7 @@ def _compute(work: Work, decided: Sequence[Decided], before: Publication) -> Non
     for one in decided:
         settings = one.plan.settings
         some = pieces.pieces(one.of("read"), settings, work.options, work.layout.root)
-        if len(some) > 1:
+        if some:
             for part in pieces.done(some, work.options):
                 work.absorb(part)
                 progress(len(work.taken) + len(work.pending), total)

@@ -60,10 +60,10 @@ def done_here(piece: Piece) -> Work:
 
 
 def pieces(decisions: Sequence[Decision], settings: Settings, options: Options, root: Path) -> list[Piece]:
-    """Return the files in pieces, in their order; one piece where more would not be worth it."""
+    """Return the files in pieces, in their order; none where processes of their own would not be worth it."""
     sizes = [decision.file.stamp.size if decision.file.stamp is not None else 0 for decision in decisions]
     if options.jobs <= 1 or len(decisions) <= 1 or sum(sizes) < WORTH_IT:
-        return [Piece(tuple(decisions), settings, options, root)] if decisions else []
+        return []
     # Callables stay here.
     sent = replace(options, stop=bool, progress=None, jobs=1)
     limit = min(MAX_BYTES, sum(sizes) // (options.jobs * _PIECES_EACH))

@@ -78,9 +78,9 @@ class Work:
 
     def _claimed(self, taken: Taken, settings: Settings) -> Iterator[BatchRead]:
         # What was read is remembered without its samples: a run has more of them than a machine has memory.
-        self.taken.append((replace(taken, batches=[_bare(batch) for batch in taken.batches]), settings))
+        self.taken.append((replace(taken, batches=[batch.without_samples() for batch in taken.batches]), settings))
         self.findings += taken.findings
-        self.refused += [_bare(batch) for batch in taken.refused]
+        self.refused += [batch.without_samples() for batch in taken.refused]
         for batch in taken.batches:
             self.claims[batch.key].append(batch.source)
         # What another source has claimed before is refused, for both, once all claims are known.
@@ -97,7 +97,7 @@ class Work:
         computed = compute(Chunk(tuple(batches), settings, self.options.engine))
         self.keep(computed, settings)
         keys = set(computed.batches.select(BATCH).iter_rows())
-        self.refused += [_bare(batch) for batch in batches if batch.key not in keys]
+        self.refused += [batch.without_samples() for batch in batches if batch.key not in keys]
 
     def keep(self, computed: Computed, settings: Settings) -> None:
         """Write the segment of some computed batches.
@@ -154,10 +154,6 @@ class Work:
         found = [_duplicate(key, source, sources) for key, sources in several.items() for source in sources]
         self.duplicated = [finding for finding in found if finding.source not in waiting]
         self.findings += found
-
-
-def _bare(batch: BatchRead) -> BatchRead:
-    return replace(batch, samples=batch.samples.clear())
 
 
 def _is_of_accounting(finding: Finding, batches: Mapping[Key, Sequence[str]]) -> bool:

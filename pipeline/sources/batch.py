@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from schemas.canonical import CanonicalSample
@@ -60,6 +60,10 @@ class BatchRead:
     def refused(self) -> bool:
         """Return whether a finding refuses the batch."""
         return any(finding.severity == "error" for finding in self.findings)
+
+    def without_samples(self) -> BatchRead:
+        """Return the batch as it is remembered, or sent, where its samples are not."""
+        return replace(self, samples=self.samples.clear())
 
     @property
     def key(self) -> tuple[str, str, int | None]:

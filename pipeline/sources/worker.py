@@ -14,7 +14,6 @@ import resource
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from importlib import import_module
 from typing import IO, TYPE_CHECKING, Any
 
@@ -76,7 +75,7 @@ def _together(batches: Iterator[BatchRead]) -> Iterator[tuple[Any, ...]]:
 
 def _message(batches: list[BatchRead]) -> tuple[Any, ...]:
     buffer = pl.concat([batch.samples for batch in batches], rechunk=False).write_ipc(None, compression="uncompressed")
-    bare = [replace(batch, samples=batch.samples.clear()) for batch in batches]
+    bare = [batch.without_samples() for batch in batches]
     return "batches", bare, [batch.samples.height for batch in batches], buffer.getvalue()
 
 

@@ -10,6 +10,7 @@ Source: miles, reward normalisation by rollout.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import polars as pl
 
@@ -98,11 +99,13 @@ class Votes:
         return pl.when(n > 1).then(variance.sqrt() * 2.0 * sums.power_of_two(self.deviation_scale))
 
 
-def with_votes(frame: pl.LazyFrame, names: tuple[str, ...], key: str) -> pl.LazyFrame:
+def with_votes(
+    frame: pl.LazyFrame, names: tuple[str, ...], key: str, weights: sums.Weights = MappingProxyType({})
+) -> pl.LazyFrame:
     """Add for every column of votes its n, sum, min, max and sum of squares over `key`, for `Votes` to use."""
     votes = {name: Votes(name) for name in names}
-    frame = sums.with_sums(frame, names, key)
+    frame = sums.with_sums(frame, names, key, weights)
     # Columns, not expressions, from here on: each of these is used many times over.
     frame = frame.with_columns(vote.scaled_mean().alias(f"{name}_scaled_mean") for name, vote in votes.items())
-    frame = sums.with_scaled_sums(frame, {n: vote.square() for n, vote in votes.items()}, key, suffix="squares")
+    frame = sums.with_scaled_sums(frame, {n: vote.square() for n, vote in votes.items()}, key, suffix="squares", weights=weights)
     return frame.with_columns(vote.scaled_std().alias(f"{name}_scaled_std") for name, vote in votes.items())

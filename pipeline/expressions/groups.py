@@ -15,7 +15,7 @@ BLOCK_SOURCES = (EXPLICIT, FIXED_FANOUT)
 
 
 def group_source(settings: Settings) -> pl.Expr:
-    """Return the first rule that applies to the batch. Needs `batch`, one value for each batch."""
+    """Return the first rule that applies to the batch. Needs `batch`, and the samples of every stretch."""
     return (
         pl.when(pl.col("explicit_group").is_not_null().all().over("batch"))
         .then(pl.lit(EXPLICIT))
@@ -35,7 +35,7 @@ def rule_value(settings: Settings) -> pl.Expr:
         .when(pl.col("group_source") == GROUP_INDEX)
         .then(pl.col("group_index"))
         .when(pl.col("group_source") == FIXED_FANOUT)
-        .then(pl.col("row") // (settings.n_samples_per_prompt or 1))
+        .then(pl.col("first_row") // (settings.n_samples_per_prompt or 1))
         .otherwise(pl.lit(0, pl.Int64))
     )
 
@@ -48,4 +48,4 @@ def ordinal(leader: str) -> pl.Expr:
 def _has_fixed_fanout(settings: Settings) -> pl.Expr:
     if settings.n_samples_per_prompt is None or settings.rollout_batch_size is None:
         return pl.lit(value=False)
-    return pl.len().over("batch") == settings.n_samples_per_prompt * settings.rollout_batch_size
+    return pl.col("samples").sum().over("batch") == settings.n_samples_per_prompt * settings.rollout_batch_size

@@ -3,9 +3,9 @@
 Nulls are equal to nulls in a key: `over()` treats them so, and joins on a key must say `nulls_equal=True`.
 
 Keys are nested: a batch holds adapters, an adapter prompt groups, a group rollouts. Each level is also a column
-(`batch`, `adapter`, `group`, `rollout`, `episode`, `bucket`): the position of the first sample of that key, one integer
-that stands for the whole key. A window over it costs a fraction of one over names and ids, and `position == key` picks
-one sample of each key.
+(`adapter`, `group`, `rollout`, `episode`, `bucket`): the position of the first row of that key, one integer that stands
+for the whole key. A window over it costs a fraction of one over names and ids, and `position == key` picks one row of
+each key. `batch` counts batches.
 """
 
 from __future__ import annotations
@@ -27,17 +27,16 @@ UNSCOPED_ROLLOUT = ("batch", "kind", "id", "group_index")
 
 
 def batch() -> pl.Expr:
-    """Return the position of the batch's first sample. Needs samples sorted by batch and row, and `position`."""
+    """Return the number of the batch, from 1. Needs every batch's samples one after another."""
     same = pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).shift(1)) for name in BATCH)
-    is_first = (pl.col("position") == 0) | ~same
-    return pl.when(is_first).then("position").forward_fill()
+    return (~same).cum_sum().cast(pl.Int64)
 
 
 def leader(keys: tuple[str, ...]) -> pl.Expr:
-    """Return the position of the first sample that shares `keys`."""
+    """Return the position of the first row that shares `keys`."""
     return pl.col("position").min().over(*keys)
 
 
 def leads(key: str) -> pl.Expr:
-    """Return whether a sample is the first of its `key`, a column made by `leader`."""
+    """Return whether a row is the first of its `key`, a column made by `leader`."""
     return pl.col("position") == pl.col(key)

@@ -9,8 +9,6 @@ import polars as pl
 from schemas.canonical import OBJECT_STATE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from schemas.settings import Settings
 
 
@@ -60,10 +58,9 @@ def _state(key: str) -> pl.Expr:
     return _part(key).struct.field("state").fill_null("missing")
 
 
-def uses_raw_reward(batch: str | Sequence[str]) -> pl.Expr:
+def uses_raw_reward() -> pl.Expr:
     """Return whether the first sample of the batch has `metadata.raw_reward`, which decides for all of them."""
-    keys = [batch] if isinstance(batch, str) else list(batch)
-    return (pl.col("has_raw_reward") & (pl.col("row") == 0)).any().over(*keys)
+    return (pl.col("has_raw_reward") & (pl.col("first_row") == 0)).any().over("batch")
 
 
 def raw_reward() -> pl.Expr:

@@ -8,7 +8,8 @@ split on two grids that are the same for the whole key: with 2^e <= max|x| < 2^(
 are whole numbers of less than 53-b bits, so that adding n of either is exact in any order. The sum of x is
 (sum(coarse) + sum(fine) * 2^(b-50)) * 2^(b-50) * 2^e, off by at most n * 2^(2b-101) * 2^e: for 8,192 summands about
 2^-60 of the largest one, which is finer than adding them in float64. Scaling by 2^e also keeps finite values from
-overflowing. Exponents and powers of two are taken from and put into the bits of a float, so that they are exact on
+overflowing. A value that counts several times is multiplied on the grid, which gives the very bits that adding it as many
+times does. Exponents and powers of two are taken from and put into the bits of a float, so that they are exact on
 every machine.
 
 The idea is that of reproducible summation (Demmel and Nguyen, "Fast Reproducible Floating-Point Summation", 2013).
@@ -16,12 +17,17 @@ The idea is that of reproducible summation (Demmel and Nguyen, "Fast Reproducibl
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+Weights = Mapping[str, str]
+"""By the name of a column the one that says how many times each of its values counts; a whole number, at least 1."""
 
 _MIN_EXPONENT, _MAX_EXPONENT = -960, 1022
 """Within these, powers of two and their inverses are normal numbers; what is below is added on the lowest's grid."""
@@ -68,17 +74,23 @@ def scaled(value: pl.Expr, exponent: pl.Expr) -> pl.Expr:
     return value * power_of_two(-exponent)
 
 
-def extremes(columns: Sequence[str], key: str) -> list[pl.Expr]:
+def extremes(columns: Sequence[str], key: str, weights: Weights = MappingProxyType({})) -> list[pl.Expr]:
     """Return `c_n` (non-null values), `c_min` and `c_max` over `key` for every column c."""
     return [
         expression.over(key)
         for c in columns
         for expression in (
-            pl.col(c).count().cast(pl.Int64).alias(f"{c}_n"),
+            _count(c, weights.get(c)).alias(f"{c}_n"),
             pl.col(c).min().alias(f"{c}_min"),
             pl.col(c).max().alias(f"{c}_max"),
         )
     ]
+
+
+def _count(c: str, weight: str | None) -> pl.Expr:
+    if weight is None:
+        return pl.col(c).count().cast(pl.Int64)
+    return pl.when(pl.col(c).is_not_null()).then(weight).sum()
 
 
 def exponents(columns: Sequence[str]) -> list[pl.Expr]:
@@ -89,28 +101,45 @@ def exponents(columns: Sequence[str]) -> list[pl.Expr]:
     ]
 
 
-def with_sums(frame: pl.LazyFrame, columns: Sequence[str], key: str) -> pl.LazyFrame:
+def with_sums(
+    frame: pl.LazyFrame, columns: Sequence[str], key: str, weights: Weights = MappingProxyType({})
+) -> pl.LazyFrame:
     """Add, for every column c, `c_sum`: the sum over `key` is c_sum * 2^c_exp. Also its n, min, max and exponent.
 
     Shapes: one value a row, equal within `key`. Nulls take no part. A key with nothing to add has n = 0 and sum 0.
     """
-    frame = frame.with_columns(extremes(columns, key)).with_columns(exponents(columns))
+    frame = frame.with_columns(extremes(columns, key, weights)).with_columns(exponents(columns))
     values = {c: scaled(pl.col(c), pl.col(f"{c}_exp")) for c in columns}
-    return with_scaled_sums(frame, values, key, suffix="sum")
+    return with_scaled_sums(frame, values, key, suffix="sum", weights=weights)
 
 
-def with_scaled_sums(frame: pl.LazyFrame, values: dict[str, pl.Expr], key: str, *, suffix: str) -> pl.LazyFrame:
+def with_scaled_sums(
+    frame: pl.LazyFrame,
+    values: dict[str, pl.Expr],
+    key: str,
+    *,
+    suffix: str,
+    weights: Weights = MappingProxyType({}),
+) -> pl.LazyFrame:
     """Add `c_suffix` for every c: the sum over `key` of values of magnitude below 4, of which `c_n` are not null."""
-    parts = [f"__{part}_{c}" for c in values for part in ("coarse", "fine")]
+    parts = [part for c in values for part in _parts(c)]
     units = {c: spare_bits(pl.col(f"{c}_n")) - _GRID_BITS for c in values}
     return (
         frame.with_columns(value.alias(f"__value_{c}") for c, value in values.items())
         .with_columns(_coarse(c, units[c]) for c in values)
         .with_columns(_fine(c, units[c]) for c in values)
-        .with_columns(pl.col(parts).sum().over(key))
+        .with_columns(_weighed(part, weights.get(c)).sum().over(key) for c in values for part in _parts(c))
         .with_columns(_combined(c, units[c]).alias(f"{c}_{suffix}") for c in values)
         .drop(parts, [f"__value_{c}" for c in values])
     )
+
+
+def _parts(c: str) -> tuple[str, str]:
+    return f"__coarse_{c}", f"__fine_{c}"
+
+
+def _weighed(part: str, weight: str | None) -> pl.Expr:
+    return pl.col(part) if weight is None else pl.col(part) * pl.col(weight)
 
 
 def _coarse(c: str, unit: pl.Expr) -> pl.Expr:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Literal
 import polars as pl
 
 from pipeline.expressions import catalogue
+from pipeline.expressions.catalogue.accounting import FAMILY as OWN_FAMILY
 from pipeline.stages import catalogue as metrics
 from pipeline.stages import samples as stage
-from pipeline.stages import tables, warnings
+from pipeline.stages import tables, units, warnings
 from schemas.tables import AbsentMetricRow, MetricRow
 
 if TYPE_CHECKING:
@@ -59,21 +60,24 @@ def account(
         Lazy frames. `samples` keeps the canonical columns beside the published ones; `batches` has no state, settings
         and time of publication yet; `findings` has `code`, key and row of what the accounting noticed.
     """
-    wide = stage.with_rollouts(stage.identified(samples, settings))
-    wide = stage.with_episode_rewards(stage.with_advantages(wide, settings))
-    wide = settle(wide.drop("^(row_vote|in_episode|in_bucket)_.*$", "^rollout_vote_(sum|squares)$"))
-    weighed = settle(tables.weighed(wide))
-    counted = tables.batches(wide, weighed, batches)
+    identified = settle(stage.identified(samples, settings))
     chosen = catalogue.selected(settings.metrics)
-    own = tables.metrics(counted, weighed, {metric.name for metric in chosen})
-    evaluated = metrics.evaluated(wide, settings, chosen, settle)
+    is_measured = any(metric.family != OWN_FAMILY for metric in chosen)
+    stretches = settle(stage.stretches(identified, settings, units.OF_STRETCHES if is_measured else {}))
+    stretches = stage.with_advantages(stage.with_rollouts(stretches), settings)
+    stretches = settle(stage.with_episode_rewards(stretches))
+    wide = settle(stage.with_results(identified, stretches))
+    weighed = settle(tables.weighed(stretches))
+    in_batches = tables.batches(wide, stretches, weighed, batches)
+    own = tables.metrics(in_batches, weighed, {metric.name for metric in chosen})
+    evaluated = metrics.evaluated(wide, stretches, settings, chosen, settle)
     return Accounts(
-        batches=counted,
+        batches=in_batches,
         samples=tables.stored_samples(wide),
-        rollouts=tables.rollouts(wide, settings),
-        prompt_groups=tables.prompt_groups(wide),
+        rollouts=tables.rollouts(stretches, settings),
+        prompt_groups=tables.prompt_groups(stretches),
         adapters=tables.adapters(weighed),
         metrics=pl.concat([own, evaluated.metrics]).sort(MetricRow.grain),
         absent_metrics=evaluated.absent.sort(AbsentMetricRow.grain),
-        findings=warnings.noticed(wide, settings),
+        findings=warnings.noticed(wide, stretches, settings),
     )

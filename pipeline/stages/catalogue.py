@@ -33,18 +33,23 @@ class Evaluated:
 
 
 def evaluated(
-    wide: pl.LazyFrame, settings: Settings, chosen: Sequence[Metric], settle: Callable[[pl.LazyFrame], pl.LazyFrame]
+    wide: pl.LazyFrame,
+    stretches: pl.LazyFrame,
+    settings: Settings,
+    chosen: Sequence[Metric],
+    settle: Callable[[pl.LazyFrame], pl.LazyFrame],
 ) -> Evaluated:
     """Return the chosen metrics of every batch and adapter, those of the accounting itself apart.
 
     Args:
         wide: one row a sample, as the accounting leaves it.
+        stretches: one row a stretch of them.
         settings: pass threshold and expected group size among them.
         chosen: records of the catalogue.
         settle: what makes a frame that is used several times be worked out once.
     """
     own = [metric for metric in chosen if metric.family != accounting.FAMILY]
-    frames = _Frames(wide, settings, settle)
+    frames = _Frames(wide, stretches, settings, settle)
     found = [_SCHEMA.to_frame().lazy()]
     for unit in UNITS:
         of_unit = [metric for metric in own if metric.unit == unit]
@@ -63,6 +68,7 @@ class _Frames:
     """The frames of the units, each made once and only if it is asked for."""
 
     wide: pl.LazyFrame
+    stretches: pl.LazyFrame
     settings: Settings
     settle: Callable[[pl.LazyFrame], pl.LazyFrame]
     made: dict[str, pl.LazyFrame] = field(default_factory=dict)
@@ -75,8 +81,8 @@ class _Frames:
     def _make(self, name: str) -> pl.LazyFrame:
         makers: dict[str, Callable[[], pl.LazyFrame]] = {
             "sample": lambda: units.samples(self.wide, self.settings),
-            "rollout": lambda: units.rollouts(self.wide, self.settings),
-            "episode": lambda: units.episodes(self.wide),
+            "rollout": lambda: units.rollouts(self.stretches, self.settings),
+            "episode": lambda: units.episodes(self.stretches),
             "prompt_group": lambda: units.prompt_groups(self.of("rollout"), self.settings),
             "part_key": lambda: units.parts(self.wide),
             "k": lambda: tries.by_k(self.of("prompt_group")),

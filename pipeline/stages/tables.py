@@ -1,4 +1,4 @@
-"""The published tables, each a selection from the wide samples frame."""
+"""The published tables: of the samples, and of their stretches (`pipeline.stages.samples`) all others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import polars as pl
 
 from pipeline.expressions import advantages, keys, sums
 from pipeline.expressions.catalogue.accounting import PREPARED
-from pipeline.stages.samples import ROLLOUT_VOTE
+from pipeline.stages.samples import ROLLOUT_VOTE, SAMPLES, TOKENS
 from schemas.canonical import REWARD_STATES, CanonicalSample
 from schemas.frames import polars_schema
 from schemas.tables import AdapterRow, MetricRow, PromptGroupRow, RolloutRow, SampleRow
@@ -50,7 +50,7 @@ def prompt_groups(frame: pl.LazyFrame) -> pl.LazyFrame:
     votes = advantages.Votes(ROLLOUT_VOTE)
     frame = frame.with_columns(
         rollouts=keys.leads("rollout").sum().over("group").cast(pl.Int64),
-        samples=pl.len().over("group").cast(pl.Int64),
+        samples=pl.col(SAMPLES).sum().over("group"),
     ).filter(keys.leads("group"))
     return published(
         frame.with_columns(
@@ -71,9 +71,9 @@ def weighed(frame: pl.LazyFrame) -> pl.LazyFrame:
     Columns named `batch_…` are the batch's, equal on all of its adapters.
     """
     frame = frame.with_columns(
-        a_samples=pl.len().over("adapter").cast(pl.Int64),
+        a_samples=pl.col(SAMPLES).sum().over("adapter"),
         a_rollouts=keys.leads("episode").sum().over("adapter").cast(pl.Int64),
-        a_tokens=pl.col("trainable_tokens").sum().over("adapter"),
+        a_tokens=pl.col(TOKENS).sum().over("adapter"),
         a_episode="episode_reward",
         a_row="raw_reward",
         a_share="bucket_share",
@@ -81,9 +81,10 @@ def weighed(frame: pl.LazyFrame) -> pl.LazyFrame:
         batch_row="raw_reward",
         batch_unscoped="bucket_reward",
     )
-    frame = sums.with_sums(frame, ("a_episode", "a_row", "a_share"), "adapter")
+    weights = dict.fromkeys(("a_row", "a_share", "batch_row"), SAMPLES)
+    frame = sums.with_sums(frame, ("a_episode", "a_row", "a_share"), "adapter", weights)
     frame = frame.with_columns(batch_macro=pl.when(keys.leads("adapter")).then(sums.mean("a_episode")))
-    frame = sums.with_sums(frame, ("batch_episode", "batch_row", "batch_unscoped", "batch_macro"), "batch")
+    frame = sums.with_sums(frame, ("batch_episode", "batch_row", "batch_unscoped", "batch_macro"), "batch", weights)
     return frame.filter(keys.leads("adapter"))
 
 
@@ -109,13 +110,15 @@ def adapters(weighed: pl.LazyFrame) -> pl.LazyFrame:
     )
 
 
-def batches(frame: pl.LazyFrame, weighed: pl.LazyFrame, read: pl.LazyFrame) -> pl.LazyFrame:
+def batches(
+    samples: pl.LazyFrame, stretches: pl.LazyFrame, weighed: pl.LazyFrame, read: pl.LazyFrame
+) -> pl.LazyFrame:
     """Return one row a batch with its counts, also for batches without samples.
 
     `read` has one row a batch (`CanonicalBatch`); its columns are kept.
     """
     counted = (
-        frame.filter(keys.leads("group"))
+        stretches.filter(keys.leads("group"))
         .group_by(keys.BATCH)
         .agg(prompt_groups=pl.len().cast(pl.Int64), found_by=pl.col("group_source").first())
     )
@@ -124,7 +127,8 @@ def batches(frame: pl.LazyFrame, weighed: pl.LazyFrame, read: pl.LazyFrame) -> p
         scored_rollouts=pl.col("a_episode_n").sum(),
         **{name: pl.col(name).first() for metric in PREPARED for name in metric.batch_columns()},
     )
-    states = frame.group_by(keys.BATCH).agg(
+    is_unscored = (pl.col("reward_state") != "ok") | (pl.col("raw_reward_state") != "ok")
+    states = samples.filter(is_unscored).group_by(keys.BATCH).agg(
         (pl.col(f"{column}_state") == state).sum().cast(pl.Int64).alias(f"{column}_{state}")
         for column in ("reward", "raw_reward")
         for state in REWARD_STATES[1:]

@@ -12,6 +12,7 @@ import polars as pl
 from pipeline.expressions import advantages, keys, measures
 from pipeline.expressions.catalogue.labels import labelled
 from pipeline.stages import tries
+from pipeline.stages.samples import TOKENS
 from schemas.tables import AdapterRow
 
 if TYPE_CHECKING:
@@ -19,6 +20,14 @@ if TYPE_CHECKING:
 
 NAMES = AdapterRow.grain
 KEPT_VOTE = "kept_vote"
+OF_STRETCHES = {
+    "truncated": pl.col("status").eq_missing("truncated"),
+    "aborted": pl.col("status").eq_missing("aborted"),
+    "statuses": pl.col("status").is_not_null(),
+    "lengths": pl.col("response_length").is_not_null(),
+    "all_response_length": pl.col("response_length").fill_null(0),
+}
+"""What the measures of rollouts need to know of the samples of a stretch together."""
 
 
 def samples(wide: pl.LazyFrame, settings: Settings) -> pl.LazyFrame:
@@ -26,13 +35,13 @@ def samples(wide: pl.LazyFrame, settings: Settings) -> pl.LazyFrame:
     return measures.with_signal(wide.with_columns(**measures.of_sample(settings)))
 
 
-def rollouts(wide: pl.LazyFrame, settings: Settings) -> pl.LazyFrame:
+def rollouts(stretches: pl.LazyFrame, settings: Settings) -> pl.LazyFrame:
     """Return one row a rollout of the normalisation."""
-    frame = wide.with_columns(
-        rollout_tokens=pl.col("trainable_tokens").sum().over("rollout"),
-        any_truncated=pl.col("status").eq_missing("truncated").any().over("rollout"),
-        any_aborted=pl.col("status").eq_missing("aborted").any().over("rollout"),
-        statuses=pl.col("status").count().over("rollout"),
+    frame = stretches.with_columns(
+        rollout_tokens=pl.col(TOKENS).sum().over("rollout"),
+        any_truncated=pl.col("truncated").sum().over("rollout") > 0,
+        any_aborted=pl.col("aborted").sum().over("rollout") > 0,
+        statuses=pl.col("statuses").sum().over("rollout"),
         mainstream_parts=pl.col("reward_parts").gather("mainstream"),
         mainstream_removed=pl.col("remove_sample").gather("mainstream"),
         # Siblings share it only where it is normalised.
@@ -68,14 +77,14 @@ def _revoted(frame: pl.LazyFrame, settings: Settings) -> pl.LazyFrame:
     return frame.with_columns(vote_change=pl.when(counts).then(change))
 
 
-def episodes(wide: pl.LazyFrame) -> pl.LazyFrame:
+def episodes(stretches: pl.LazyFrame) -> pl.LazyFrame:
     """Return one row a rollout of the episode metrics."""
-    frame = wide.with_columns(
-        episode_response_length=pl.col("trainable_tokens").sum().over("episode"),
-        __length=pl.col("response_length").sum().over("episode"),
-        __lengths=pl.col("response_length").count().over("episode"),
-        any_aborted=pl.col("status").eq_missing("aborted").any().over("episode"),
-        statuses=pl.col("status").count().over("episode"),
+    frame = stretches.with_columns(
+        episode_response_length=pl.col(TOKENS).sum().over("episode"),
+        __length=pl.col("all_response_length").sum().over("episode"),
+        __lengths=pl.col("lengths").sum().over("episode"),
+        any_aborted=pl.col("aborted").sum().over("episode") > 0,
+        statuses=pl.col("statuses").sum().over("episode"),
     ).filter(keys.leads("episode"))
     return frame.with_columns(
         has_status=pl.when(pl.col("statuses") > 0).then(pl.lit(value=True)),

@@ -9,6 +9,7 @@ import polars as pl
 from pipeline.expressions import keys
 from pipeline.expressions.groups import BLOCK_SOURCES
 from pipeline.expressions.measures import KNOWN_STATUSES
+from pipeline.stages.samples import SAMPLES
 
 if TYPE_CHECKING:
     from schemas.settings import Settings
@@ -16,18 +17,20 @@ if TYPE_CHECKING:
 _COLUMNS = (*keys.BATCH, "code", "row", "value")
 
 
-def noticed(frame: pl.LazyFrame, settings: Settings) -> pl.LazyFrame:
+def noticed(samples: pl.LazyFrame, stretches: pl.LazyFrame, settings: Settings) -> pl.LazyFrame:
     """Return (run, split, step, code, row, value) of every finding of the accounting."""
-    found = [_partial_raw_reward(frame), _mixed_blocks(frame), _unknown_status(frame)]
+    # The row that is told of a stretch is its first one.
+    firsts = stretches.with_columns(row="first_row")
+    found = [_partial_raw_reward(firsts), _mixed_blocks(firsts), _unknown_status(samples)]
     if settings.sibling_rewards == "shared":
-        found.append(_differing_siblings(frame))
+        found.append(_differing_siblings(firsts))
     return pl.concat([one.select(_COLUMNS) for one in found])
 
 
 def _partial_raw_reward(frame: pl.LazyFrame) -> pl.LazyFrame:
     """First sample of a batch whose having raw_reward differs from that of the batch's first sample."""
     differs = frame.filter(pl.col("has_raw_reward") != pl.col("uses_raw_reward"))
-    return _first_a_batch(differs, "raw_reward_partial", pl.len().cast(pl.String) + " of the samples")
+    return _first_a_batch(differs, "raw_reward_partial", pl.col(SAMPLES).sum().cast(pl.String) + " of the samples")
 
 
 def _mixed_blocks(frame: pl.LazyFrame) -> pl.LazyFrame:

@@ -99,13 +99,19 @@ class Votes:
         return pl.when(n > 1).then(variance.sqrt() * 2.0 * sums.power_of_two(self.deviation_scale))
 
 
-def with_votes(
-    frame: pl.LazyFrame, names: tuple[str, ...], key: str, weights: sums.Weights = MappingProxyType({})
+def counted(
+    frame: pl.LazyFrame,
+    names: tuple[str, ...],
+    key: str,
+    settle: sums.Settle,
+    weights: sums.Weights = MappingProxyType({}),
 ) -> pl.LazyFrame:
-    """Add for every column of votes its n, sum, min, max and sum of squares over `key`, for `Votes` to use."""
+    """Return one row a key with what `Votes` needs of every column of votes: n, sum, min, max and sum of squares."""
     votes = {name: Votes(name) for name in names}
-    frame = sums.with_sums(frame, names, key, weights)
+    frame = settle(frame.select(key, *dict.fromkeys((*names, *weights.values()))))
+    found = sums.summed(frame, names, key, settle, weights)
     # Columns, not expressions, from here on: each of these is used many times over.
-    frame = frame.with_columns(vote.scaled_mean().alias(f"{name}_scaled_mean") for name, vote in votes.items())
-    frame = sums.with_scaled_sums(frame, {n: vote.square() for n, vote in votes.items()}, key, suffix="squares", weights=weights)
-    return frame.with_columns(vote.scaled_std().alias(f"{name}_scaled_std") for name, vote in votes.items())
+    found = settle(found.with_columns(vote.scaled_mean().alias(f"{name}_scaled_mean") for name, vote in votes.items()))
+    squares = {name: vote.square() for name, vote in votes.items()}
+    found = sums.with_scaled_sums(frame, found, squares, key, "squares", weights)
+    return settle(found.with_columns(vote.scaled_std().alias(f"{name}_scaled_std") for name, vote in votes.items()))

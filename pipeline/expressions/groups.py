@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from pipeline.expressions import rewards
+
 if TYPE_CHECKING:
     from schemas.settings import Settings
 
@@ -14,12 +16,22 @@ BLOCK_SOURCES = (EXPLICIT, FIXED_FANOUT)
 """Rules that cut a batch into blocks, whose samples ought to be of one adapter."""
 
 
+def facts() -> dict[str, pl.Expr]:
+    """Return what the rules ask of a batch, for each of its stretches. Needs `batch` and `first_row`."""
+    return {
+        "uses_raw_reward": rewards.uses_raw_reward(),
+        "__explicit": (pl.col("explicit_group").null_count().over("batch") == 0),
+        "__grouped": (pl.col("group_index").null_count().over("batch") == 0),
+        "__size": pl.col("samples").sum().over("batch"),
+    }
+
+
 def group_source(settings: Settings) -> pl.Expr:
-    """Return the first rule that applies to the batch. Needs `batch`, and the samples of every stretch."""
+    """Return the first rule that applies to the batch, from its facts."""
     return (
-        pl.when(pl.col("explicit_group").is_not_null().all().over("batch"))
+        pl.when("__explicit")
         .then(pl.lit(EXPLICIT))
-        .when(pl.col("group_index").is_not_null().all().over("batch"))
+        .when("__grouped")
         .then(pl.lit(GROUP_INDEX))
         .when(_has_fixed_fanout(settings))
         .then(pl.lit(FIXED_FANOUT))
@@ -48,4 +60,4 @@ def ordinal(leader: str) -> pl.Expr:
 def _has_fixed_fanout(settings: Settings) -> pl.Expr:
     if settings.n_samples_per_prompt is None or settings.rollout_batch_size is None:
         return pl.lit(value=False)
-    return pl.col("samples").sum().over("batch") == settings.n_samples_per_prompt * settings.rollout_batch_size
+    return pl.col("__size") == settings.n_samples_per_prompt * settings.rollout_batch_size

@@ -17,7 +17,7 @@ The idea is that of reproducible summation (Demmel and Nguyen, "Fast Reproducibl
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 Weights = Mapping[str, str]
 """By the name of a column the one that says how many times each of its values counts; a whole number, at least 1."""
+
+Settle = Callable[[pl.LazyFrame], pl.LazyFrame]
+"""Works a frame out, if that is not done yet. What several frames are made from is settled before: their plans would
+else be planned as often as there are ways through them."""
 
 _MIN_EXPONENT, _MAX_EXPONENT = -960, 1022
 """Within these, powers of two and their inverses are normal numbers; what is below is added on the lowest's grid."""
@@ -74,93 +78,101 @@ def scaled(value: pl.Expr, exponent: pl.Expr) -> pl.Expr:
     return value * power_of_two(-exponent)
 
 
-def extremes(columns: Sequence[str], key: str, weights: Weights = MappingProxyType({})) -> list[pl.Expr]:
-    """Return `c_n` (non-null values), `c_min` and `c_max` over `key` for every column c."""
-    return [
-        expression.over(key)
-        for c in columns
-        for expression in (
-            _count(c, weights.get(c)).alias(f"{c}_n"),
-            pl.col(c).min().alias(f"{c}_min"),
-            pl.col(c).max().alias(f"{c}_max"),
-        )
-    ]
-
-
-def _count(c: str, weight: str | None) -> pl.Expr:
-    if weight is None:
-        return pl.col(c).count().cast(pl.Int64)
-    return pl.when(pl.col(c).is_not_null()).then(weight).sum()
-
-
-def exponents(columns: Sequence[str]) -> list[pl.Expr]:
-    """Return `c_exp`, the scale of every column c over its key, from its extremes."""
-    return [
-        exponent(pl.max_horizontal(pl.col(f"{c}_max").abs(), pl.col(f"{c}_min").abs())).alias(f"{c}_exp")
-        for c in columns
-    ]
-
-
-def with_sums(
-    frame: pl.LazyFrame, columns: Sequence[str], key: str, weights: Weights = MappingProxyType({})
+def summed(
+    frame: pl.LazyFrame, columns: Sequence[str], key: str, settle: Settle, weights: Weights = MappingProxyType({})
 ) -> pl.LazyFrame:
-    """Add, for every column c, `c_sum`: the sum over `key` is c_sum * 2^c_exp. Also its n, min, max and exponent.
+    """Return one row a key with, for every column c, `c_n`, `c_min`, `c_max`, `c_exp` and `c_sum`.
 
-    Shapes: one value a row, equal within `key`. Nulls take no part. A key with nothing to add has n = 0 and sum 0.
+    The sum over `key` is c_sum * 2^c_exp. Nulls take no part. A key with nothing to add has n = 0 and sum 0.
     """
-    frame = frame.with_columns(extremes(columns, key, weights)).with_columns(exponents(columns))
+    expressions = [expression for c in columns for expression in _extremes(c, weights.get(c))]
+    used = dict.fromkeys((*columns, *(weights[c] for c in columns if c in weights)))
+    frame = settle(frame.select(key, *used))
+    scales = frame.group_by(key).agg(expressions).with_columns(_exponent(c).alias(f"{c}_exp") for c in columns)
     values = {c: scaled(pl.col(c), pl.col(f"{c}_exp")) for c in columns}
-    return with_scaled_sums(frame, values, key, suffix="sum", weights=weights)
+    return with_scaled_sums(frame, settle(scales), values, key, "sum", weights)
 
 
 def with_scaled_sums(
     frame: pl.LazyFrame,
-    values: dict[str, pl.Expr],
+    scales: pl.LazyFrame,
+    values: Mapping[str, pl.Expr],
     key: str,
-    *,
     suffix: str,
     weights: Weights = MappingProxyType({}),
 ) -> pl.LazyFrame:
-    """Add `c_suffix` for every c: the sum over `key` of values of magnitude below 4, of which `c_n` are not null."""
-    parts = [part for c in values for part in _parts(c)]
-    units = {c: spare_bits(pl.col(f"{c}_n")) - _GRID_BITS for c in values}
-    return (
-        frame.with_columns(value.alias(f"__value_{c}") for c, value in values.items())
-        .with_columns(_coarse(c, units[c]) for c in values)
-        .with_columns(_fine(c, units[c]) for c in values)
-        .with_columns(_weighed(part, weights.get(c)).sum().over(key) for c in values for part in _parts(c))
-        .with_columns(_combined(c, units[c]).alias(f"{c}_{suffix}") for c in values)
-        .drop(parts, [f"__value_{c}" for c in values])
+    """Add to one row a key `c_suffix` for every c: the sum of values of magnitude below 4, `c_n` of which are not null.
+
+    Args:
+        frame: what is added.
+        scales: one row a key.
+        values: expressions over the columns of both.
+        key: column of both.
+        suffix: what the sums are called.
+        weights: how many times values count.
+    """
+    parts = (
+        looked_up(frame, scales, key)
+        .with_columns(_fineness(c).alias(f"__up_{c}") for c in values)
+        .with_columns((value * pl.col(f"__up_{c}")).alias(f"__value_{c}") for c, value in values.items())
+        .with_columns(_coarse(c) for c in values)
+        .with_columns(_fine(c) for c in values)
     )
+    added = parts.group_by(key).agg(
+        _weighed(part, weights.get(c)).sum().alias(part) for c in values for part in (f"__coarse_{c}", f"__fine_{c}")
+    )
+    found = scales.join(added, on=key, how="left", maintain_order="left")
+    return found.with_columns(_combined(c).alias(f"{c}_{suffix}") for c in values).drop("^__(coarse|fine)_.*$")
 
 
-def _parts(c: str) -> tuple[str, str]:
-    return f"__coarse_{c}", f"__fine_{c}"
+def looked_up(frame: pl.LazyFrame, found: pl.LazyFrame, key: str) -> pl.LazyFrame:
+    """Return `frame` with the columns of `found`, which has one row a key. Both are to be settled.
+
+    A join would copy every column of the frame; only those that are looked up are new.
+    """
+    new = frame.select(key).join(found, on=key, how="left", maintain_order="left").drop(key)
+    return pl.concat([frame, new], how="horizontal")
+
+
+def _extremes(c: str, weight: str | None) -> tuple[pl.Expr, ...]:
+    is_there = pl.col(c).is_not_null()
+    count = pl.col(c).count().cast(pl.Int64) if weight is None else pl.when(is_there).then(weight).sum()
+    return count.alias(f"{c}_n"), pl.col(c).min().alias(f"{c}_min"), pl.col(c).max().alias(f"{c}_max")
+
+
+def _exponent(c: str) -> pl.Expr:
+    """Return the scale of a column over its key, from its extremes."""
+    return exponent(pl.max_horizontal(pl.col(f"{c}_max").abs(), pl.col(f"{c}_min").abs()))
+
+
+def _fineness(c: str) -> pl.Expr:
+    """Return how many units of the coarse grid make 1; the fine grid has the square of it."""
+    return power_of_two(_GRID_BITS - spare_bits(pl.col(f"{c}_n")))
 
 
 def _weighed(part: str, weight: str | None) -> pl.Expr:
     return pl.col(part) if weight is None else pl.col(part) * pl.col(weight)
 
 
-def _coarse(c: str, unit: pl.Expr) -> pl.Expr:
-    """Return the value in whole units of the coarse grid 2^unit."""
-    return (pl.col(f"__value_{c}") * power_of_two(-unit)).round(mode="half_to_even").alias(f"__coarse_{c}")
+def _coarse(c: str) -> pl.Expr:
+    """Return the value in whole units of the coarse grid."""
+    return pl.col(f"__value_{c}").round(mode="half_to_even").alias(f"__coarse_{c}")
 
 
-def _fine(c: str, unit: pl.Expr) -> pl.Expr:
-    """Return what the coarse grid leaves of the value, in whole units of the fine grid 4^unit."""
-    rest = pl.col(f"__value_{c}") - pl.col(f"__coarse_{c}") * power_of_two(unit)
-    return (rest * power_of_two(-2 * unit)).round(mode="half_to_even").alias(f"__fine_{c}")
+def _fine(c: str) -> pl.Expr:
+    """Return what the coarse grid leaves of the value, in whole units of the fine grid."""
+    rest = (pl.col(f"__value_{c}") - pl.col(f"__coarse_{c}")) * pl.col(f"__up_{c}")
+    return rest.round(mode="half_to_even").alias(f"__fine_{c}")
 
 
-def _combined(c: str, unit: pl.Expr) -> pl.Expr:
+def _combined(c: str) -> pl.Expr:
     """Return the sum of the scaled values from the sums of their two parts."""
-    grid = power_of_two(unit)
-    return (pl.col(f"__coarse_{c}") + pl.col(f"__fine_{c}") * grid) * grid
+    up = _fineness(c)
+    return (pl.col(f"__coarse_{c}") + pl.col(f"__fine_{c}") / up) / up
 
 
 def mean(column: str) -> pl.Expr:
-    """Return the mean from the columns that `with_sums` made; null where there is nothing to average."""
+    """Return the mean from the columns that `summed` made; null where there is nothing to average."""
     n = pl.col(f"{column}_n")
     value = quotient(pl.col(f"{column}_sum"), n) * power_of_two(pl.col(f"{column}_exp"))
     return pl.when(n > 0).then(value)

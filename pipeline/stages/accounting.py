@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
-from pipeline.expressions import catalogue
+from pipeline.expressions import catalogue, sums
 from pipeline.expressions.catalogue.accounting import FAMILY as OWN_FAMILY
 from pipeline.stages import catalogue as metrics
 from pipeline.stages import samples as stage
@@ -36,17 +35,13 @@ class Accounts:
     findings: pl.LazyFrame
 
 
-Settle = Callable[[pl.LazyFrame], pl.LazyFrame]
-"""What makes a frame that several tables are made from be worked out once."""
-
-
-def settled_by(engine: Engine) -> Settle:
+def settled_by(engine: Engine) -> sums.Settle:
     """Return what works a frame out at once. A plan over a frame that is there is planned in a tenth of the time."""
     return lambda frame: frame.collect(engine=engine).lazy()
 
 
 def account(
-    samples: pl.LazyFrame, batches: pl.LazyFrame, settings: Settings, settle: Settle = pl.LazyFrame.cache
+    samples: pl.LazyFrame, batches: pl.LazyFrame, settings: Settings, settle: sums.Settle
 ) -> Accounts:
     """Return every table for whole batches of canonical samples.
 
@@ -54,7 +49,7 @@ def account(
         samples: one row a sample, columns of `CanonicalSample`; all samples of a batch must be there.
         batches: one row a batch, columns of `CanonicalBatch`; also batches without samples.
         settings: how rewards become advantages.
-        settle: what makes a shared frame be worked out once; by default when the tables are.
+        settle: what works a frame out that others are made from.
 
     Returns:
         Lazy frames. `samples` keeps the canonical columns beside the published ones; `batches` has no state, settings
@@ -64,10 +59,11 @@ def account(
     chosen = catalogue.selected(settings.metrics)
     is_measured = any(metric.family != OWN_FAMILY for metric in chosen)
     stretches = settle(stage.stretches(identified, settings, units.OF_STRETCHES if is_measured else {}))
-    stretches = stage.with_advantages(stage.with_rollouts(stretches), settings)
-    stretches = settle(stage.with_episode_rewards(stretches))
+    stretches = settle(stage.with_rollouts(stretches, settle))
+    stretches = settle(stage.with_advantages(stretches, settings, settle))
+    stretches = settle(stage.with_episode_rewards(stretches, settle))
     wide = settle(stage.with_results(identified, stretches))
-    weighed = settle(tables.weighed(stretches))
+    weighed = settle(tables.weighed(stretches, settle))
     in_batches = tables.batches(wide, stretches, weighed, batches)
     own = tables.metrics(in_batches, weighed, {metric.name for metric in chosen})
     evaluated = metrics.evaluated(wide, stretches, settings, chosen, settle)

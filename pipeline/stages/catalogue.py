@@ -37,7 +37,7 @@ def evaluated(
     stretches: pl.LazyFrame,
     settings: Settings,
     chosen: Sequence[Metric],
-    settle: Callable[[pl.LazyFrame], pl.LazyFrame],
+    settle: sums.Settle,
 ) -> Evaluated:
     """Return the chosen metrics of every batch and adapter, those of the accounting itself apart.
 
@@ -70,7 +70,7 @@ class _Frames:
     wide: pl.LazyFrame
     stretches: pl.LazyFrame
     settings: Settings
-    settle: Callable[[pl.LazyFrame], pl.LazyFrame]
+    settle: sums.Settle
     made: dict[str, pl.LazyFrame] = field(default_factory=dict)
 
     def of(self, name: str) -> pl.LazyFrame:
@@ -81,7 +81,7 @@ class _Frames:
     def _make(self, name: str) -> pl.LazyFrame:
         makers: dict[str, Callable[[], pl.LazyFrame]] = {
             "sample": lambda: units.samples(self.wide, self.settings),
-            "rollout": lambda: units.rollouts(self.stretches, self.settings),
+            "rollout": lambda: units.rollouts(self.stretches, self.settings, self.settle),
             "episode": lambda: units.episodes(self.stretches),
             "prompt_group": lambda: units.prompt_groups(self.of("rollout"), self.settings),
             "part_key": lambda: units.parts(self.wide),
@@ -94,7 +94,7 @@ class _Frames:
 def _of_unit(frames: _Frames, unit: Unit, scope: Scope, metrics: Sequence[Metric]) -> pl.LazyFrame:
     """Return one row a metric, its value or the reason why it is absent; of a family only the reason."""
     single = tuple(metric for metric in metrics if metric.label is None)
-    wide = frames.settle(_aggregated(frames.of(unit), scope, single, _supports(metrics)))
+    wide = frames.settle(_aggregated(frames.of(unit), scope, single, _supports(metrics), frames.settle))
     names = _names(scope)
     values = wide.select(scope, *names, *_values(single))
     counts = wide.select(scope, *(pl.col(f"n:{metric.columns.of}").alias(metric.name) for metric in single))
@@ -118,7 +118,12 @@ def _lacking(having: pl.LazyFrame, scope: Scope, metrics: Sequence[Metric]) -> p
 
 
 def _aggregated(
-    frame: pl.LazyFrame, scope: Scope, metrics: Sequence[Metric], supports: dict[str, pl.Expr], *more: str
+    frame: pl.LazyFrame,
+    scope: Scope,
+    metrics: Sequence[Metric],
+    supports: dict[str, pl.Expr],
+    settle: sums.Settle,
+    *more: str,
 ) -> pl.LazyFrame:
     """Return one row a key with all that the metrics' values are made of."""
     # Columns, not conditions within an aggregation, which would be worked out key by key.
@@ -126,15 +131,20 @@ def _aggregated(
     key = [scope, *more]
     voted = tuple(dict.fromkeys(metric.columns.of for metric in metrics if metric.statistic.kind == "std"))
     added = {metric.columns.of: None for metric in metrics if metric.statistic.adds_floats}
-    frame = advantages.with_votes(frame, voted, scope) if voted else frame
     summed = tuple(name for name in added if name not in voted)
-    if more and summed:
-        frame = frame.with_columns(__member=pl.col("__row").min().over(key))
-    frame = sums.with_sums(frame, summed, "__member" if more else scope) if summed else frame
-    of_batch = tuple(str(metric.over) for metric in metrics if metric.statistic.kind == "part")
-    frame = sums.with_sums(frame, of_batch, "batch") if of_batch else frame
     made = [value.alias(name) for name, value in {**_aggregates(tuple(metrics)), **supports}.items()]
-    return frame.group_by(key).agg(pl.col(_names(scope)).first(), *made)
+    member = scope
+    if more:
+        member = "__member"
+        frame = frame.with_columns(__member=pl.col("__row").min().over(key))
+    frame = settle(frame)
+    found = frame.group_by(key).agg(pl.col(dict.fromkeys((member, "batch", *_names(scope)))).exclude(key).first(), *made)
+    if voted:
+        found = found.join(advantages.counted(frame, voted, member, settle), on=member, how="left")
+    if summed:
+        found = found.join(sums.summed(frame, summed, member, settle), on=member, how="left")
+    of_batch = tuple(str(metric.over) for metric in metrics if metric.statistic.kind == "part")
+    return found.join(sums.summed(frame, of_batch, "batch", settle), on="batch", how="left") if of_batch else found
 
 
 # Expressions are values: the same some hundred for every chunk, and to build them takes as long as to work them out.
@@ -193,7 +203,7 @@ def _family(frames: _Frames, scope: Scope, metric: Metric) -> pl.LazyFrame:
     else:
         numbered = members.with_row_index("__row").with_columns(pl.col("__row").cast(pl.Int64))
         columns = metric.columns
-        rows = _aggregated(numbered, scope, (metric,), {}, label).with_columns(
+        rows = _aggregated(numbered, scope, (metric,), {}, frames.settle, label).with_columns(
             value=metric.statistic.value(columns), count=pl.col(f"n:{columns.of}")
         )
     return _rows(rows.with_columns(metric=name, reason=pl.lit(None, pl.String)), scope)

@@ -76,66 +76,62 @@ def stretches(frame: pl.LazyFrame, settings: Settings, counted: Mapping[str, pl.
     """
     # Tokens and row in one number have no ties, so what is largest does not depend on an engine's order.
     rank = pl.col("trainable_tokens") * MAX_ROWS_IN_BATCH - pl.col("row")
-    together = {SAMPLES: pl.lit(1, pl.Int64), TOKENS: pl.col("trainable_tokens"), **counted}
-    frame = frame.with_columns(rank=rank, **{name: value.cast(pl.Int64) for name, value in together.items()})
-    frame = frame.with_columns(
-        first_row=pl.when("starts").then("row").forward_fill(),
-        is_best=pl.col("rank") == pl.col("rank").max().over("stretch"),
-        **{f"__end_{name}": pl.col(name).sum() for name in together},
-        **{name: pl.when("starts").then(pl.col(name).cum_sum() - pl.col(name)).forward_fill() for name in together},
+    together = {SAMPLES: pl.repeat(1, pl.len(), dtype=pl.Int64), TOKENS: pl.col("trainable_tokens"), **counted}
+    # What there is up to the end of each stretch, less what there was up to the end of the one before.
+    ends = {name: value.cast(pl.Int64).cum_sum() for name, value in together.items()}
+    is_last = pl.col("starts").shift(-1, fill_value=True)
+    lasts = frame.select(is_last=is_last, **ends).filter("is_last").select(pl.col(name).diff().fill_null(pl.col(name)) for name in together)
+    firsts = frame.select("starts", first_row="row").filter("starts").drop("starts")
+    best = frame.select("stretch", "batch", *_NAMES, *_VALUES, *_OF_MAINSTREAM, rank=rank).filter(
+        pl.col("rank") == pl.col("rank").max().over("stretch")
     )
-    own = ("batch", *_NAMES, *_VALUES, *_OF_MAINSTREAM, "rank", "first_row")
     return (
-        frame.filter("is_best")
-        # What there was before the next stretch, less what there was before this one.
-        .with_columns(
-            pl.coalesce(pl.col(name).shift(-1), pl.col(f"__end_{name}")) - pl.col(name) for name in together
-        )
-        .select(*own, *together)
-        .with_row_index("position")
-        .with_columns(pl.col("position").cast(pl.Int64))
-        .with_columns(group_source=groups.group_source(settings), uses_raw_reward=rewards.uses_raw_reward())
+        pl.concat([best.rename({"stretch": "position"}), firsts, lasts], how="horizontal")
+        .with_columns(**groups.facts())
+        .with_columns(group_source=groups.group_source(settings), raw_reward=rewards.raw_reward())
         .with_columns(
             adapter=keys.leader(keys.ADAPTER),
             bucket=keys.leader(keys.UNSCOPED_ROLLOUT),
             group_rule=groups.rule_value(settings),
-            raw_reward=rewards.raw_reward(),
         )
         .with_columns(group=keys.leader(keys.PROMPT_GROUP), episode=keys.leader(keys.EPISODE_ROLLOUT))
         .with_columns(rollout=keys.leader(keys.ROLLOUT), prompt_group=groups.ordinal("group"))
     )
 
 
-def with_rollouts(frame: pl.LazyFrame) -> pl.LazyFrame:
+def with_rollouts(frame: pl.LazyFrame, settle: sums.Settle) -> pl.LazyFrame:
     """Add to every stretch what is known of its rollout.
 
     Mainstream: most trainable tokens, the first by row on ties. Its row, reward, tokens and truncation are added as
-    `mainstream_…`; the rollout's samples and extremes of reward and raw reward as `in_rollout_…` and `reward_…`.
+    `mainstream_…`; the rollout's samples as `siblings`, the extremes of its rewards as `reward_min` and `reward_max`,
+    and what is known of its raw rewards as `in_rollout_…` (see `_raw_rewards`).
     """
-    weights = {"in_rollout": SAMPLES}
-    frame = frame.with_columns(in_rollout="raw_reward", row_vote="reward").with_columns(
-        *sums.extremes(("in_rollout",), "rollout", weights),
-        mainstream=pl.col("position").get(pl.col("rank").arg_max()).over("rollout"),
-        siblings=pl.col(SAMPLES).sum().over("rollout"),
-        reward_min=pl.col("reward").min().over("rollout"),
-        reward_max=pl.col("reward").max().over("rollout"),
+    several = settle(_of_several(frame, "rollout"))
+    found = several.group_by("rollout").agg(
+        mainstream=pl.col("position").get(pl.col("rank").arg_max()),
+        siblings=pl.col(SAMPLES).sum(),
+        reward_min=pl.col("reward").min(),
+        reward_max=pl.col("reward").max(),
     )
+    alone = {"mainstream": "position", "siblings": SAMPLES, "reward_min": "reward", "reward_max": "reward"}
+    new = _looked_up(frame, settle(found), "rollout", {name: pl.col(own) for name, own in alone.items()})
+    raw_rewards = _raw_rewards(frame, several, "rollout", "in_rollout", settle)
+    frame = pl.concat([frame, new, raw_rewards], how="horizontal")
     # A position is a row number of this frame, so what belongs to the mainstream sample is looked up, not searched.
-    frame = frame.with_columns(
-        *sums.exponents(("in_rollout",)),
+    return frame.with_columns(
+        row_vote="reward",
         mainstream_row=pl.col("row").gather("mainstream"),
         mainstream_reward=pl.col("reward").gather("mainstream"),
         mainstream_tokens=pl.col("trainable_tokens").gather("mainstream"),
         mainstream_truncated=pl.col("status").eq_missing("truncated").gather("mainstream"),
     ).with_columns(rollout_vote=pl.when(keys.leads("rollout")).then("mainstream_reward"))
-    values = {"in_rollout": sums.scaled(pl.col("in_rollout"), pl.col("in_rollout_exp"))}
-    return sums.with_scaled_sums(frame, values, "rollout", suffix="sum", weights=weights)
 
 
-def with_advantages(frame: pl.LazyFrame, settings: Settings) -> pl.LazyFrame:
+def with_advantages(frame: pl.LazyFrame, settings: Settings, settle: sums.Settle) -> pl.LazyFrame:
     """Add the votes of every prompt group, `advantage` and `row_advantage`; both null for evaluation batches."""
     names = (ROLLOUT_VOTE, ROW_VOTE) if settings.normalises else (ROLLOUT_VOTE,)
-    frame = advantages.with_votes(frame, names, "group", {ROW_VOTE: SAMPLES})
+    votes = advantages.counted(frame, names, "group", settle, {ROW_VOTE: SAMPLES} if settings.normalises else {})
+    frame = sums.looked_up(frame, votes, "group")
     advantage = row_advantage = pl.col("reward")
     if settings.normalises:
         divide = settings.divides_by_std
@@ -145,22 +141,51 @@ def with_advantages(frame: pl.LazyFrame, settings: Settings) -> pl.LazyFrame:
     return frame.with_columns(advantage=is_train.then(advantage), row_advantage=is_train.then(row_advantage))
 
 
-def with_episode_rewards(frame: pl.LazyFrame) -> pl.LazyFrame:
+def with_episode_rewards(frame: pl.LazyFrame, settle: sums.Settle) -> pl.LazyFrame:
     """Add the mean raw reward of every episode rollout and of every merged bucket.
 
     `episode_reward` and `bucket_reward` stand on the first stretch of their key only: a mean over them counts each
     once. `bucket_share` is what one sample is of its bucket.
     """
-    frame = frame.with_columns(in_episode="raw_reward", in_bucket="raw_reward")
-    for column, key in (("in_episode", "episode"), ("in_bucket", "bucket")):
-        frame = sums.with_sums(frame, (column,), key, {column: SAMPLES})
-    return frame.with_columns(
-        episode_reward=pl.when(keys.leads("episode")).then(sums.mean("in_episode")),
-        bucket_reward=pl.when(keys.leads("bucket")).then(sums.mean("in_bucket")),
+    several = {key: settle(_of_several(frame, key)) for key in ("episode", "bucket")}
+    in_episode, in_bucket = (_raw_rewards(frame, few, key, f"in_{key}", settle) for key, few in several.items())
+    return pl.concat([frame, in_episode, in_bucket], how="horizontal").with_columns(
+        episode_reward=pl.when(keys.leads("episode")).then("in_episode_mean"),
+        bucket_reward=pl.when(keys.leads("bucket")).then("in_bucket_mean"),
         bucket_share=pl.when(pl.col("raw_reward").is_not_null()).then(
             sums.quotient(pl.lit(1.0), pl.col("in_bucket_n"))
         ),
     )
+
+
+def _raw_rewards(
+    frame: pl.LazyFrame, several: pl.LazyFrame, key: str, name: str, settle: sums.Settle
+) -> pl.LazyFrame:
+    """Return of every row's key the number of ok raw rewards, the least, the largest and their mean, as `name_…`.
+
+    The mean of equal values is that very value.
+    """
+    found = sums.summed(several, ("raw_reward",), key, settle, {"raw_reward": SAMPLES})
+    low, high = pl.col("raw_reward_min"), pl.col("raw_reward_max")
+    mean = pl.when(low == high).then(low).otherwise(sums.mean("raw_reward"))
+    found = found.select(key, low.alias(f"{name}_min"), high.alias(f"{name}_max"), n=pl.col("raw_reward_n"), mean=mean)
+    found = found.rename({"n": f"{name}_n", "mean": f"{name}_mean"})
+    alone = {f"{name}_{part}": pl.col("raw_reward") for part in ("min", "max", "mean")}
+    is_scored = pl.col("raw_reward").is_not_null()
+    return _looked_up(frame, settle(found), key, {**alone, f"{name}_n": pl.when(is_scored).then(SAMPLES).otherwise(0)})
+
+
+def _of_several(frame: pl.LazyFrame, key: str) -> pl.LazyFrame:
+    """Return the stretches that share their key with others: few, as a rule, and all that has to be grouped."""
+    narrow = frame.select("position", key, SAMPLES, "rank", "reward", "raw_reward")
+    return narrow.join(narrow.filter(~keys.leads(key)).select(key).unique(), on=key, how="semi")
+
+
+def _looked_up(frame: pl.LazyFrame, found: pl.LazyFrame, key: str, alone: Mapping[str, pl.Expr]) -> pl.LazyFrame:
+    """Return the columns of what was found of keys of several stretches; `alone` says what they are of one."""
+    own = frame.select(key, *(value.alias(f"__{name}") for name, value in alone.items()))
+    beside = sums.looked_up(own, found, key)
+    return beside.select(pl.coalesce(name, f"__{name}").alias(name) for name in alone)
 
 
 def with_results(frame: pl.LazyFrame, found: pl.LazyFrame) -> pl.LazyFrame:
@@ -170,11 +195,8 @@ def with_results(frame: pl.LazyFrame, found: pl.LazyFrame) -> pl.LazyFrame:
         frame: samples with their stretch.
         found: stretches as the accounting leaves them, by position.
     """
-    looked_up = found.select(
-        "uses_raw_reward", "adapter", "prompt_group", "mainstream_row", "advantage", "row_advantage", stretch="position"
-    )
-    frame = frame.join(looked_up, on="stretch", how="left", maintain_order="left")
-    return frame.with_columns(
+    names = ("uses_raw_reward", "adapter", "prompt_group", "mainstream_row", "advantage", "row_advantage")
+    return sums.looked_up(frame, found.select(*names, stretch="position"), "stretch").with_columns(
         is_mainstream=pl.col("row") == pl.col("mainstream_row"),
         raw_reward=rewards.raw_reward(),
         raw_reward_state=rewards.raw_reward_state(),

@@ -37,7 +37,7 @@ def rollouts(frame: pl.LazyFrame, settings: Settings) -> pl.LazyFrame:
         frame.filter(keys.leads("rollout")).with_columns(
             samples="siblings",
             scored_samples=pl.col("in_rollout_n"),
-            raw_reward=sums.mean("in_rollout"),
+            raw_reward=pl.col("in_rollout_mean"),
             siblings_differ=(pl.col("reward_min") < pl.col("reward_max")).fill_null(value=False),
             advantage=advantage,
         ),
@@ -65,15 +65,20 @@ def prompt_groups(frame: pl.LazyFrame) -> pl.LazyFrame:
     )
 
 
-def weighed(frame: pl.LazyFrame) -> pl.LazyFrame:
+def weighed(frame: pl.LazyFrame, settle: sums.Settle) -> pl.LazyFrame:
     """Return one row an adapter, with its own figures and those of its batch that the weights and metrics need.
 
     Columns named `batch_…` are the batch's, equal on all of its adapters.
     """
-    frame = frame.with_columns(
-        a_samples=pl.col(SAMPLES).sum().over("adapter"),
-        a_rollouts=keys.leads("episode").sum().over("adapter").cast(pl.Int64),
-        a_tokens=pl.col(TOKENS).sum().over("adapter"),
+    figures = frame.select(
+        *keys.BATCH,
+        "adapter_name",
+        "adapter_slot",
+        "batch",
+        "adapter",
+        SAMPLES,
+        TOKENS,
+        leads_episode=keys.leads("episode"),
         a_episode="episode_reward",
         a_row="raw_reward",
         a_share="bucket_share",
@@ -81,11 +86,25 @@ def weighed(frame: pl.LazyFrame) -> pl.LazyFrame:
         batch_row="raw_reward",
         batch_unscoped="bucket_reward",
     )
-    weights = dict.fromkeys(("a_row", "a_share", "batch_row"), SAMPLES)
-    frame = sums.with_sums(frame, ("a_episode", "a_row", "a_share"), "adapter", weights)
-    frame = frame.with_columns(batch_macro=pl.when(keys.leads("adapter")).then(sums.mean("a_episode")))
-    frame = sums.with_sums(frame, ("batch_episode", "batch_row", "batch_unscoped", "batch_macro"), "batch", weights)
-    return frame.filter(keys.leads("adapter"))
+    frame = settle(figures)
+    counted = frame.group_by("adapter").agg(
+        pl.col(*keys.BATCH, "adapter_name", "adapter_slot", "batch").first(),
+        a_samples=pl.col(SAMPLES).sum(),
+        a_rollouts=pl.col("leads_episode").sum().cast(pl.Int64),
+        a_tokens=pl.col(TOKENS).sum(),
+    )
+    own = ("a_episode", "a_row", "a_share")
+    found = counted.join(
+        sums.summed(frame, own, "adapter", settle, {"a_row": SAMPLES, "a_share": SAMPLES}), on="adapter", how="left"
+    )
+    found = settle(found.with_columns(batch_macro=sums.mean("a_episode")).sort("adapter"))
+    of_batch = sums.summed(
+        frame, ("batch_episode", "batch_row", "batch_unscoped"), "batch", settle, {"batch_row": SAMPLES}
+    )
+    macro = sums.summed(found, ("batch_macro",), "batch", settle)
+    return found.drop("batch_macro").join(of_batch, on="batch", how="left", maintain_order="left").join(
+        macro, on="batch", how="left", maintain_order="left"
+    )
 
 
 def adapters(weighed: pl.LazyFrame) -> pl.LazyFrame:

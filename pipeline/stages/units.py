@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from pipeline.expressions import advantages, keys, measures
+from pipeline.expressions import advantages, keys, measures, sums
 from pipeline.expressions.catalogue.labels import labelled
 from pipeline.stages import tries
 from pipeline.stages.samples import TOKENS
@@ -35,7 +35,7 @@ def samples(wide: pl.LazyFrame, settings: Settings) -> pl.LazyFrame:
     return measures.with_signal(wide.with_columns(**measures.of_sample(settings)))
 
 
-def rollouts(stretches: pl.LazyFrame, settings: Settings) -> pl.LazyFrame:
+def rollouts(stretches: pl.LazyFrame, settings: Settings, settle: sums.Settle) -> pl.LazyFrame:
     """Return one row a rollout of the normalisation."""
     frame = stretches.with_columns(
         rollout_tokens=pl.col(TOKENS).sum().over("rollout"),
@@ -57,21 +57,22 @@ def rollouts(stretches: pl.LazyFrame, settings: Settings) -> pl.LazyFrame:
     return (
         frame.with_columns(vote_change=pl.lit(None, pl.Float64))
         if not settings.normalises
-        else _revoted(frame, settings)
+        else _revoted(settle(frame), settings, settle)
     )
 
 
-def _revoted(frame: pl.LazyFrame, settings: Settings) -> pl.LazyFrame:
+def _revoted(frame: pl.LazyFrame, settings: Settings, settle: sums.Settle) -> pl.LazyFrame:
     """Add `vote_change`: how far an advantage would move if rollouts of a removed mainstream sample had no vote."""
     frame = frame.with_columns(
         touched=pl.col("mainstream_removed").any().over("group"),
         **{KEPT_VOTE: pl.when(~pl.col("mainstream_removed")).then("mainstream_reward")},
     )
     # Few groups have a removed sample: only theirs are normalised a second time.
-    voted = advantages.with_votes(frame.filter("touched"), (KEPT_VOTE,), "group")
+    touched = settle(frame.filter("touched").select("position", "group", KEPT_VOTE))
+    voted = sums.looked_up(touched, advantages.counted(touched, (KEPT_VOTE,), "group", settle), "group")
     changed = advantages.Votes(KEPT_VOTE).advantage(pl.col(KEPT_VOTE), divide=settings.divides_by_std)
     moved = voted.select("position", revoted=changed)
-    frame = frame.join(moved, on="position", how="left")
+    frame = sums.looked_up(settle(frame), settle(moved), "position")
     counts = pl.col("advantage").is_not_null() & (~pl.col("touched") | pl.col("revoted").is_not_null())
     change = (pl.col("revoted") - pl.col("advantage")).abs().fill_null(0.0)
     return frame.with_columns(vote_change=pl.when(counts).then(change))

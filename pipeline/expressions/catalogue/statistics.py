@@ -21,8 +21,6 @@ Kind = Literal["mean", "exact_mean", "std", "min", "max", "quantile", "total", "
 SQL_SCALE = 4_194_304
 """2^22: floats are divided by it while SQL adds them, so that the largest doubles of a batch cannot overflow."""
 _LEAST_POWER = -1022
-_SUM_PARTS = ("n", "exp", "sum")
-_VOTE_PARTS = (*_SUM_PARTS, "min", "max", "scaled_mean", "squares", "scaled_std")
 
 
 @dataclass(frozen=True)
@@ -79,12 +77,6 @@ class Statistic:
         if self.kind in ("min", "max"):
             extreme = pl.col(of).min() if self.kind == "min" else pl.col(of).max()
             found[f"{self.kind}:{of}"] = extreme.cast(pl.Float64)
-        if self.kind == "std":
-            found |= {f"{of}_{part}": pl.col(f"{of}_{part}").first() for part in _VOTE_PARTS}
-        if self.adds_floats:
-            found |= {f"{of}_{part}": pl.col(f"{of}_{part}").first() for part in _SUM_PARTS}
-        if self.kind == "part":
-            found |= {f"{over}_{part}": pl.col(f"{over}_{part}").first() for part in _SUM_PARTS}
         if self.kind == "exact_ratio" and columns.unit is not None:
             found[columns.unit] = pl.col(columns.unit).first()
         return found

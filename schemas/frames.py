@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import cache
 from typing import Any, get_args, get_origin
 
 import polars as pl
@@ -35,6 +36,7 @@ def polars_type(python_type: Any) -> pl.DataType:
     return _POLARS[python_type]
 
 
+@cache
 def polars_schema(table: type[Table]) -> pl.Schema:
     """Return the fixed column types of a table."""
     return pl.Schema({name: polars_type(python_type) for name, python_type, _, _ in table.columns()})

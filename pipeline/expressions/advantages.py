@@ -56,9 +56,21 @@ class Votes:
         return pl.when(n > 1).then(pl.when(self.is_constant).then(0.0).otherwise(value))
 
     def square(self) -> pl.Expr:
-        """Squared distance of a sample's vote from the mean, below 1, in units of 4^(exp + deviation_scale + 1)."""
-        distance = sums.scaled(self.centred(pl.col(self.name)), self.deviation_scale)
-        return (distance * 0.5) ** 2
+        """Squared distance of a sample's vote from the mean, below 1, in units of 4^(exp + deviation_scale + 1).
+
+        Over the vote and its `factors`.
+        """
+        distance = pl.col(self.name) * pl.col(f"__exp_{self.name}") - pl.col(f"__mean_{self.name}")
+        return (distance * pl.col(f"__half_{self.name}")) ** 2
+
+    @property
+    def factors(self) -> dict[str, pl.Expr]:
+        """What the squares need of the group."""
+        return {
+            f"__exp_{self.name}": sums.power_of_two(-self._exp),
+            f"__mean_{self.name}": self._scaled_mean,
+            f"__half_{self.name}": sums.power_of_two(-self.deviation_scale) * 0.5,
+        }
 
     def centred(self, value: pl.Expr) -> pl.Expr:
         """Distance of `value` from the mean, in units of 2^exp."""
@@ -113,5 +125,6 @@ def counted(
     # Columns, not expressions, from here on: each of these is used many times over.
     found = settle(found.with_columns(vote.scaled_mean().alias(f"{name}_scaled_mean") for name, vote in votes.items()))
     squares = {name: vote.square() for name, vote in votes.items()}
-    found = sums.with_scaled_sums(frame, found, squares, key, "squares", weights)
+    factors = {name: factor for vote in votes.values() for name, factor in vote.factors.items()}
+    found = sums.with_scaled_sums(frame, found, squares, factors, key, "squares", weights)
     return settle(found.with_columns(vote.scaled_std().alias(f"{name}_scaled_std") for name, vote in votes.items()))

@@ -89,14 +89,16 @@ def summed(
     used = dict.fromkeys((*columns, *(weights[c] for c in columns if c in weights)))
     frame = settle(frame.select(key, *used))
     scales = frame.group_by(key).agg(expressions).with_columns(_exponent(c).alias(f"{c}_exp") for c in columns)
-    values = {c: scaled(pl.col(c), pl.col(f"{c}_exp")) for c in columns}
-    return with_scaled_sums(frame, settle(scales), values, key, "sum", weights)
+    factors = {f"__to_{c}": power_of_two(-pl.col(f"{c}_exp")) for c in columns}
+    values = {c: pl.col(c) * pl.col(f"__to_{c}") for c in columns}
+    return with_scaled_sums(frame, settle(scales), values, factors, key, "sum", weights)
 
 
 def with_scaled_sums(
     frame: pl.LazyFrame,
     scales: pl.LazyFrame,
     values: Mapping[str, pl.Expr],
+    factors: Mapping[str, pl.Expr],
     key: str,
     suffix: str,
     weights: Weights = MappingProxyType({}),
@@ -106,14 +108,15 @@ def with_scaled_sums(
     Args:
         frame: what is added.
         scales: one row a key.
-        values: expressions over the columns of both.
+        values: expressions over the columns of `frame` and over `factors`.
+        factors: expressions over `scales`.
         key: column of both.
         suffix: what the sums are called.
         weights: how many times values count.
     """
+    beside = scales.select(key, **factors, **{f"__up_{c}": _fineness(c) for c in values})
     parts = (
-        looked_up(frame, scales, key)
-        .with_columns(_fineness(c).alias(f"__up_{c}") for c in values)
+        looked_up(frame, beside, key)
         .with_columns((value * pl.col(f"__up_{c}")).alias(f"__value_{c}") for c, value in values.items())
         .with_columns(_coarse(c) for c in values)
         .with_columns(_fine(c) for c in values)

@@ -119,5 +119,13 @@ def check_batch(samples: pl.DataFrame) -> list[Finding]:
 def _partitioned(frames: list[pl.DataFrame]) -> Iterator[tuple[tuple[str, str, int | None], pl.DataFrame]]:
     if not frames:
         return
-    parts = pl.concat(frames).partition_by(BATCH, as_dict=True, maintain_order=True)
-    yield from parts.items()
+    samples = pl.concat(frames)
+    same = pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).shift(1)) for name in BATCH)
+    firsts = samples.lazy().with_row_index("first").filter(~same).select("first", *BATCH).collect()
+    if firsts.select(BATCH).is_duplicated().any():
+        yield from samples.partition_by(BATCH, as_dict=True, maintain_order=True).items()
+        return
+    # Batches lie one after another, as in nearly every file: they are looked at where they are, not copied.
+    ends = [*firsts["first"].to_list()[1:], samples.height]
+    for (first, *key), end in zip(firsts.iter_rows(), ends, strict=True):
+        yield (key[0], key[1], key[2]), samples.slice(first, end - first)

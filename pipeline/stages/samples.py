@@ -16,7 +16,7 @@ from pipeline.expressions import advantages, groups, identity, keys, rewards, su
 from schemas.table import MAX_ROWS_IN_BATCH
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from schemas.settings import Settings
 
@@ -148,8 +148,8 @@ def with_episode_rewards(frame: pl.LazyFrame, settle: sums.Settle) -> pl.LazyFra
     once. `bucket_share` is what one sample is of its bucket.
     """
     several = {key: settle(_of_several(frame, key)) for key in ("episode", "bucket")}
-    in_episode, in_bucket = (_raw_rewards(frame, few, key, f"in_{key}", settle) for key, few in several.items())
-    return pl.concat([frame, in_episode, in_bucket], how="horizontal").with_columns(
+    found = [_raw_rewards(frame, few, key, f"in_{key}", settle, ("n", "mean")) for key, few in several.items()]
+    return pl.concat([frame, *found], how="horizontal").with_columns(
         episode_reward=pl.when(keys.leads("episode")).then("in_episode_mean"),
         bucket_reward=pl.when(keys.leads("bucket")).then("in_bucket_mean"),
         bucket_share=pl.when(pl.col("raw_reward").is_not_null()).then(
@@ -159,20 +159,25 @@ def with_episode_rewards(frame: pl.LazyFrame, settle: sums.Settle) -> pl.LazyFra
 
 
 def _raw_rewards(
-    frame: pl.LazyFrame, several: pl.LazyFrame, key: str, name: str, settle: sums.Settle
+    frame: pl.LazyFrame,
+    several: pl.LazyFrame,
+    key: str,
+    name: str,
+    settle: sums.Settle,
+    parts: Sequence[str] = ("n", "min", "max", "mean"),
 ) -> pl.LazyFrame:
     """Return of every row's key the number of ok raw rewards, the least, the largest and their mean, as `name_…`.
 
     The mean of equal values is that very value.
     """
-    found = sums.summed(several, ("raw_reward",), key, settle, {"raw_reward": SAMPLES})
     low, high = pl.col("raw_reward_min"), pl.col("raw_reward_max")
     mean = pl.when(low == high).then(low).otherwise(sums.mean("raw_reward"))
-    found = found.select(key, low.alias(f"{name}_min"), high.alias(f"{name}_max"), n=pl.col("raw_reward_n"), mean=mean)
-    found = found.rename({"n": f"{name}_n", "mean": f"{name}_mean"})
-    alone = {f"{name}_{part}": pl.col("raw_reward") for part in ("min", "max", "mean")}
+    found = sums.summed(several, ("raw_reward",), key, settle, {"raw_reward": SAMPLES}).with_columns(raw_reward_mean=mean)
     is_scored = pl.col("raw_reward").is_not_null()
-    return _looked_up(frame, settle(found), key, {**alone, f"{name}_n": pl.when(is_scored).then(SAMPLES).otherwise(0)})
+    alone = {f"{name}_{part}": pl.col("raw_reward") for part in parts}
+    alone[f"{name}_n"] = pl.when(is_scored).then(SAMPLES).otherwise(0)
+    found = found.select(key, *(pl.col(f"raw_reward_{part}").alias(f"{name}_{part}") for part in parts))
+    return _looked_up(frame, settle(found), key, alone)
 
 
 def _of_several(frame: pl.LazyFrame, key: str) -> pl.LazyFrame:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from pipeline.stages.accounting import Engine
 
-CHUNK_ROWS = 2**18
+CHUNK_ROWS = 2**17
 """Samples accounted for at once: enough to keep the engine busy, few enough to stay in a fifth of a gigabyte."""
 STILL_SECONDS = 10.0
 """A file that has not changed for so long is taken."""

@@ -30,6 +30,9 @@ MAX_BYTES, MAX_FILES = 2**25, 256
 """Size of a piece at most, by the bytes and the number of its files; one file is a piece, however large."""
 WORTH_IT = 2**23
 """Bytes to read from which on processes are started: below it they would take longer to start than to work."""
+_MEMORY = {"_RJEM_MALLOC_CONF": "dirty_decay_ms:100,muzzy_decay_ms:0"}
+"""What a chunk has freed goes back to the machine after a tenth of a second, before the next one asks for as much: a
+fifth less at the peak, in the same time. It is for the allocator that Polars brings along."""
 _PIECES_EACH = 4
 """Pieces a process at least, where there is enough to do, so that none waits long for the last one."""
 
@@ -123,4 +126,4 @@ def _done_by(process: Process, piece: Piece) -> Work:
 
 def _process(jobs: int) -> Process:
     threads = max(1, cores() // jobs)
-    return Process("pipeline.recomputing.piece_worker", {"POLARS_MAX_THREADS": str(threads)})
+    return Process("pipeline.recomputing.piece_worker", {"POLARS_MAX_THREADS": str(threads), **_MEMORY})

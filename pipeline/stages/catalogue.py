@@ -16,7 +16,7 @@ from schemas.frames import polars_schema
 from schemas.tables import AbsentMetricRow, MetricRow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from pipeline.expressions.catalogue.record import Metric, Scope, Support, Unit
     from schemas.settings import Settings
@@ -33,11 +33,7 @@ class Evaluated:
 
 
 def evaluated(
-    wide: pl.LazyFrame,
-    stretches: pl.LazyFrame,
-    settings: Settings,
-    chosen: Sequence[Metric],
-    settle: sums.Settle,
+    wide: pl.LazyFrame, stretches: pl.LazyFrame, settings: Settings, chosen: Sequence[Metric], settle: sums.Settle
 ) -> Evaluated:
     """Return the chosen metrics of every batch and adapter, those of the accounting itself apart.
 
@@ -53,11 +49,8 @@ def evaluated(
     found = [_SCHEMA.to_frame().lazy()]
     for unit in UNITS:
         of_unit = [metric for metric in own if metric.unit == unit]
-        for scope in SCOPES:
-            of_scope = [metric for metric in of_unit if scope in metric.scopes]
-            if of_scope:
-                found.append(_of_unit(frames, unit, scope, of_scope))
-                found += [_family(frames, scope, metric) for metric in of_scope if metric.label is not None]
+        if of_unit:
+            found += _of_unit(frames, unit, of_unit)
     rows = settle(pl.concat(found))
     is_absent = pl.col("reason").is_not_null()
     return Evaluated(published(rows.filter(~is_absent), MetricRow), published(rows.filter(is_absent), AbsentMetricRow))
@@ -82,7 +75,7 @@ class _Frames:
         makers: dict[str, Callable[[], pl.LazyFrame]] = {
             "sample": lambda: units.samples(self.wide, self.settings),
             "rollout": lambda: units.rollouts(self.stretches, self.settings, self.settle),
-            "episode": lambda: units.episodes(self.stretches),
+            "episode": lambda: units.episodes(self.stretches, self.settle),
             "prompt_group": lambda: units.prompt_groups(self.of("rollout"), self.settings),
             "part_key": lambda: units.parts(self.wide),
             "k": lambda: tries.by_k(self.of("prompt_group")),
@@ -91,36 +84,100 @@ class _Frames:
         return makers.get(name, lambda: self.of("prompt_group"))()
 
 
-def _of_unit(frames: _Frames, unit: Unit, scope: Scope, metrics: Sequence[Metric]) -> pl.LazyFrame:
-    """Return one row a metric, its value or the reason why it is absent; of a family only the reason."""
-    single = tuple(metric for metric in metrics if metric.label is None)
-    wide = frames.settle(_aggregated(frames.of(unit), scope, single, _supports(metrics), frames.settle))
-    names = _names(scope)
-    values = wide.select(scope, *names, *_values(single))
-    counts = wide.select(scope, *(pl.col(f"n:{metric.columns.of}").alias(metric.name) for metric in single))
-    having = wide.select(scope, *names, *_supports(metrics))
-    rows = values.unpivot(index=[scope, *names], variable_name="metric", value_name="value").join(
-        counts.unpivot(index=scope, variable_name="metric", value_name="count"), on=[scope, "metric"], how="left"
-    )
-    lacking = _lacking(having, scope, metrics).cache()
-    kept = rows.join(lacking, on=[scope, "metric"], how="anti").with_columns(reason=pl.lit(None, pl.String))
-    absent = lacking.with_columns(value=pl.lit(None, pl.Float64), count=pl.lit(None, pl.Int64))
-    return pl.concat([_rows(kept, scope), _rows(absent, scope)])
+def _of_unit(frames: _Frames, unit: Unit, metrics: Sequence[Metric]) -> list[pl.LazyFrame]:
+    """Return frames of one row a metric of a batch or adapter, its value or the reason why it is absent."""
+    frame = frames.of(unit)
+    unsupported = _unsupported(frame, metrics)
+    # What no batch of these has anything for is not worked out: most dumps lack half of what there is to measure.
+    given = [metric for metric in metrics if metric.support not in unsupported]
+    single = tuple(metric for metric in given if metric.label is None)
+    parts = frames.settle(_aggregated(frame, "adapter", single, _supports(given), frames.settle))
+    found = []
+    for scope in SCOPES:
+        of_scope = [metric for metric in metrics if scope in metric.scopes]
+        whole = parts if scope == "adapter" else frames.settle(_of_batches(frame, parts, single, given, frames.settle))
+        found.append(_rows_of(whole, scope, tuple(metric for metric in single if metric in of_scope), frames.settle))
+        found.append(_lacking(whole, scope, of_scope, unsupported))
+        found += [_family(frames, scope, metric) for metric in of_scope if metric.label and metric in given]
+    return found
 
 
-def _lacking(having: pl.LazyFrame, scope: Scope, metrics: Sequence[Metric]) -> pl.LazyFrame:
-    """Return (key, metric, reason) of every metric that a key has nothing for."""
-    told = [(one.name, _support(one.support), one.support.reason) for one in metrics if one.support is not None]
+def _unsupported(frame: pl.LazyFrame, metrics: Sequence[Metric]) -> set[Support]:
+    """Return what metrics need of which there is nothing in any batch."""
+    supports = {_support(one): one for one in (metric.support for metric in metrics) if one is not None}
+    if not supports:
+        return set()
+    row = frame.select(**_supports(metrics)).collect().row(0, named=True)
+    return {one for name, one in supports.items() if not row[name]}
+
+
+def _rows_of(wide: pl.LazyFrame, scope: Scope, metrics: tuple[Metric, ...], settle: sums.Settle) -> pl.LazyFrame:
+    """Return one row a metric that a key has something for."""
+    if not metrics:
+        return _SCHEMA.to_frame().lazy()
+    # The same keys and metrics in the same order, so that values and counts lie beside each other.
+    frames = [
+        settle(wide.select(scope, *_names(scope), *_values(metrics))).unpivot(
+            index=[scope, *_names(scope)], variable_name="metric", value_name="value"
+        ),
+        wide.select(pl.col(f"n:{metric.columns.of}").alias(metric.name) for metric in metrics)
+        .unpivot(value_name="count")
+        .select("count"),
+        wide.select(_has(metric).alias(metric.name) for metric in metrics).unpivot(value_name="has").select("has"),
+    ]
+    rows = pl.concat(frames, how="horizontal").filter("has")
+    return _rows(rows.with_columns(reason=pl.lit(None, pl.String)), scope)
+
+
+def _has(metric: Metric) -> pl.Expr:
+    """Return whether a key has what a metric needs."""
+    return pl.col(_support(metric.support)) if metric.support is not None else pl.repeat(value=True, n=pl.len())
+
+
+def _lacking(
+    wide: pl.LazyFrame, scope: Scope, metrics: Sequence[Metric], unsupported: Collection[Support]
+) -> pl.LazyFrame:
+    """Return one row a metric that a key has nothing for, with the reason."""
+    needing = [(metric, metric.support) for metric in metrics if metric.support is not None]
+    told = [(metric.name, _support(support), support.reason) for metric, support in needing]
     reasons = pl.LazyFrame(told, schema=dict.fromkeys(("metric", "support", "reason"), pl.String), orient="row")
-    has = having.unpivot(index=[scope, *_names(scope)], variable_name="support", value_name="has")
-    # Where no metric needs anything there is no column of that type either.
-    return has.filter(~pl.col("has").cast(pl.Boolean)).join(reasons, on="support")
+    nowhere = {_support(one): pl.repeat(value=False, n=pl.len()) for one in unsupported}
+    known = {_support(support): pl.col(_support(support)) for _, support in needing if support not in unsupported}
+    supports = {**known, **{name: value for name, value in nowhere.items() if any(name == one for _, one, _ in told)}}
+    if not supports:
+        return _SCHEMA.to_frame().lazy()
+    has = wide.select(scope, *_names(scope), **supports).unpivot(
+        index=[scope, *_names(scope)], variable_name="support", value_name="has"
+    )
+    rows = has.filter(~pl.col("has")).join(reasons, on="support")
+    return _rows(rows.with_columns(value=pl.lit(None, pl.Float64), count=pl.lit(None, pl.Int64)), scope)
+
+
+def _of_batches(
+    frame: pl.LazyFrame,
+    parts: pl.LazyFrame,
+    metrics: tuple[Metric, ...],
+    given: Sequence[Metric],
+    settle: sums.Settle,
+) -> pl.LazyFrame:
+    """Return one row a batch with all that the metrics' values are made of.
+
+    Counts, sums of whole numbers and extremes come from those of its adapters, everything else from the units.
+    """
+    metrics = tuple(metric for metric in metrics if "batch" in metric.scopes)
+    added = _combined(metrics)
+    added |= {name: pl.col(name).any() for name in _supports(given)}
+    names = (pl.col(name).first() for name in keys.BATCH)
+    whole = parts.group_by("batch").agg(*names, *(value.alias(name) for name, value in added.items()))
+    rest = {name: value for name, value in _aggregates(metrics).items() if name not in added}
+    own = _grouped(settle(frame.with_columns(_masked(metrics))), "batch", metrics, rest, settle)
+    return whole.join(own, on="batch", how="left")
 
 
 def _aggregated(
     frame: pl.LazyFrame,
     scope: Scope,
-    metrics: Sequence[Metric],
+    metrics: tuple[Metric, ...],
     supports: dict[str, pl.Expr],
     settle: sums.Settle,
     *more: str,
@@ -128,23 +185,33 @@ def _aggregated(
     """Return one row a key with all that the metrics' values are made of."""
     # Columns, not conditions within an aggregation, which would be worked out key by key.
     frame = frame.with_columns(_masked(metrics))
-    key = [scope, *more]
+    key: str = scope
+    if more:
+        key = "__member"
+        frame = frame.with_columns(__member=pl.col("__row").min().over(scope, *more))
+    frame = settle(frame)
+    named = [pl.col(name).first() for name in dict.fromkeys((scope, *more, "batch", *_names(scope))) if name != key]
+    found = _grouped(frame, key, metrics, {**_aggregates(metrics), **supports}, settle, named)
+    of_batch = tuple(str(metric.over) for metric in metrics if metric.statistic.kind == "part")
+    return found.join(sums.summed(frame, of_batch, "batch", settle), on="batch", how="left") if of_batch else found
+
+
+def _grouped(
+    frame: pl.LazyFrame,
+    key: str,
+    metrics: Sequence[Metric],
+    aggregates: dict[str, pl.Expr],
+    settle: sums.Settle,
+    named: Sequence[pl.Expr] = (),
+) -> pl.LazyFrame:
+    """Return one row a key with some aggregates, and with the votes and the sums of floats that metrics need."""
     voted = tuple(dict.fromkeys(metric.columns.of for metric in metrics if metric.statistic.kind == "std"))
     added = {metric.columns.of: None for metric in metrics if metric.statistic.adds_floats}
     summed = tuple(name for name in added if name not in voted)
-    made = [value.alias(name) for name, value in {**_aggregates(tuple(metrics)), **supports}.items()]
-    member = scope
-    if more:
-        member = "__member"
-        frame = frame.with_columns(__member=pl.col("__row").min().over(key))
-    frame = settle(frame)
-    found = frame.group_by(key).agg(pl.col(dict.fromkeys((member, "batch", *_names(scope)))).exclude(key).first(), *made)
+    found = frame.group_by(key).agg(*named, *(value.alias(name) for name, value in aggregates.items()))
     if voted:
-        found = found.join(advantages.counted(frame, voted, member, settle), on=member, how="left")
-    if summed:
-        found = found.join(sums.summed(frame, summed, member, settle), on=member, how="left")
-    of_batch = tuple(str(metric.over) for metric in metrics if metric.statistic.kind == "part")
-    return found.join(sums.summed(frame, of_batch, "batch", settle), on="batch", how="left") if of_batch else found
+        found = found.join(advantages.counted(frame, voted, key, settle), on=key, how="left")
+    return found.join(sums.summed(frame, summed, key, settle), on=key, how="left") if summed else found
 
 
 # Expressions are values: the same some hundred for every chunk, and to build them takes as long as to work them out.
@@ -158,6 +225,13 @@ def _aggregates(metrics: tuple[Metric, ...]) -> dict[str, pl.Expr]:
     made: dict[str, pl.Expr] = {}
     for metric in metrics:
         made |= metric.statistic.aggregates(metric.columns)
+    return made
+
+
+def _combined(metrics: Iterable[Metric]) -> dict[str, pl.Expr]:
+    made: dict[str, pl.Expr] = {}
+    for metric in metrics:
+        made |= metric.statistic.combined(metric.columns)
     return made
 
 
@@ -177,10 +251,12 @@ def _masked(metrics: Iterable[Metric]) -> list[pl.Expr]:
 def _supports(metrics: Iterable[Metric]) -> dict[str, pl.Expr]:
     """Return, for every measure that metrics need, whether a key has it."""
     needed = dict.fromkeys(metric.support for metric in metrics if metric.support is not None)
-    return {
-        _support(one): (pl.col(one.measure) > 0).any() if one.positive else pl.col(one.measure).is_not_null().any()
-        for one in needed
-    }
+    return {_support(one): _is_given(one) for one in needed}
+
+
+def _is_given(support: Support) -> pl.Expr:
+    measure = pl.col(support.measure)
+    return (measure > 0).any() if support.positive else measure.count() > 0
 
 
 def _support(support: Support) -> str:

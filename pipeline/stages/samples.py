@@ -106,7 +106,7 @@ def with_rollouts(frame: pl.LazyFrame, settle: sums.Settle) -> pl.LazyFrame:
     `mainstream_…`; the rollout's samples as `siblings`, the extremes of its rewards as `reward_min` and `reward_max`,
     and what is known of its raw rewards as `in_rollout_…` (see `_raw_rewards`).
     """
-    several = settle(_of_several(frame, "rollout"))
+    several = settle(of_several(frame, "rollout", SAMPLES, "rank", "reward", "raw_reward"))
     found = several.group_by("rollout").agg(
         mainstream=pl.col("position").get(pl.col("rank").arg_max()),
         siblings=pl.col(SAMPLES).sum(),
@@ -114,7 +114,7 @@ def with_rollouts(frame: pl.LazyFrame, settle: sums.Settle) -> pl.LazyFrame:
         reward_max=pl.col("reward").max(),
     )
     alone = {"mainstream": "position", "siblings": SAMPLES, "reward_min": "reward", "reward_max": "reward"}
-    new = _looked_up(frame, settle(found), "rollout", {name: pl.col(own) for name, own in alone.items()})
+    new = of_each(frame, settle(found), "rollout", {name: pl.col(own) for name, own in alone.items()})
     raw_rewards = _raw_rewards(frame, several, "rollout", "in_rollout", settle)
     frame = pl.concat([frame, new, raw_rewards], how="horizontal")
     # A position is a row number of this frame, so what belongs to the mainstream sample is looked up, not searched.
@@ -147,7 +147,7 @@ def with_episode_rewards(frame: pl.LazyFrame, settle: sums.Settle) -> pl.LazyFra
     `episode_reward` and `bucket_reward` stand on the first stretch of their key only: a mean over them counts each
     once. `bucket_share` is what one sample is of its bucket.
     """
-    several = {key: settle(_of_several(frame, key)) for key in ("episode", "bucket")}
+    several = {key: settle(of_several(frame, key, SAMPLES, "raw_reward")) for key in ("episode", "bucket")}
     found = [_raw_rewards(frame, few, key, f"in_{key}", settle, ("n", "mean")) for key, few in several.items()]
     return pl.concat([frame, *found], how="horizontal").with_columns(
         episode_reward=pl.when(keys.leads("episode")).then("in_episode_mean"),
@@ -177,20 +177,26 @@ def _raw_rewards(
     alone = {f"{name}_{part}": pl.col("raw_reward") for part in parts}
     alone[f"{name}_n"] = pl.when(is_scored).then(SAMPLES).otherwise(0)
     found = found.select(key, *(pl.col(f"raw_reward_{part}").alias(f"{name}_{part}") for part in parts))
-    return _looked_up(frame, settle(found), key, alone)
+    return of_each(frame, settle(found), key, alone)
 
 
-def _of_several(frame: pl.LazyFrame, key: str) -> pl.LazyFrame:
+def of_several(frame: pl.LazyFrame, key: str, *columns: str) -> pl.LazyFrame:
     """Return the stretches that share their key with others: few, as a rule, and all that has to be grouped."""
-    narrow = frame.select("position", key, SAMPLES, "rank", "reward", "raw_reward")
+    narrow = frame.select("position", key, *columns)
     return narrow.join(narrow.filter(~keys.leads(key)).select(key).unique(), on=key, how="semi")
 
 
-def _looked_up(frame: pl.LazyFrame, found: pl.LazyFrame, key: str, alone: Mapping[str, pl.Expr]) -> pl.LazyFrame:
-    """Return the columns of what was found of keys of several stretches; `alone` says what they are of one."""
+def of_each(frame: pl.LazyFrame, found: pl.LazyFrame, key: str, alone: Mapping[str, pl.Expr]) -> pl.LazyFrame:
+    """Return for every row what was found of its key, where it is shared; `alone` says what it is where it is not.
+
+    Args:
+        frame: stretches, settled.
+        found: one row a key of several stretches, settled, with the columns that `alone` names.
+        key: column of both.
+        alone: expressions over a stretch that has its key for itself.
+    """
     own = frame.select(key, *(value.alias(f"__{name}") for name, value in alone.items()))
-    beside = sums.looked_up(own, found, key)
-    return beside.select(pl.coalesce(name, f"__{name}").alias(name) for name in alone)
+    return sums.looked_up(own, found, key).select(pl.coalesce(name, f"__{name}").alias(name) for name in alone)
 
 
 def with_results(frame: pl.LazyFrame, found: pl.LazyFrame) -> pl.LazyFrame:

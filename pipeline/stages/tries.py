@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from pipeline.expressions import sums
+
 if TYPE_CHECKING:
     from schemas.settings import Settings
 
@@ -49,9 +51,9 @@ def by_k(groups: pl.LazyFrame) -> pl.LazyFrame:
 
     It is null where the group is not complete, or not all of its rollouts are scored.
     """
-    powers = [2**exponent for exponent in range(32)]
-    ks = pl.lit(pl.Series([powers], dtype=pl.List(pl.Int64))).first()
-    kept = groups.with_columns(k=ks).explode("k").filter(pl.col("k") <= pl.max_horizontal("expected", 1))
+    # As many powers of two as there are bits in the size.
+    powers = pl.int_ranges(0, sums.spare_bits(pl.max_horizontal("expected", 1)))
+    kept = groups.with_columns(k=powers).explode("k").with_columns(k=pl.lit(2, pl.Int64).pow(pl.col("k")))
     used = (pl.col("rollouts") == pl.col("expected")) & (pl.col("scored") == pl.col("rollouts"))
     counted = pl.when(used).then(pl.struct(n="rollouts", c="passes", k="k"))
     value = counted.map_batches(_estimates, return_dtype=pl.Float64, is_elementwise=True)

@@ -12,10 +12,12 @@ import polars as pl
 from pipeline.expressions import advantages, keys, measures, sums
 from pipeline.expressions.catalogue.labels import labelled
 from pipeline.stages import tries
-from pipeline.stages.samples import TOKENS
+from pipeline.stages.samples import TOKENS, of_each, of_several
 from schemas.tables import AdapterRow
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from schemas.settings import Settings
 
 NAMES = AdapterRow.grain
@@ -28,6 +30,17 @@ OF_STRETCHES = {
     "all_response_length": pl.col("response_length").fill_null(0),
 }
 """What the measures of rollouts need to know of the samples of a stretch together."""
+_OF_ROLLOUTS = (
+    "group",
+    "mainstream_reward",
+    "mainstream_truncated",
+    "mainstream_parts",
+    "mainstream_removed",
+    "siblings",
+    "in_rollout_min",
+    "in_rollout_max",
+    "advantage",
+)
 
 
 def samples(wide: pl.LazyFrame, settings: Settings) -> pl.LazyFrame:
@@ -38,15 +51,15 @@ def samples(wide: pl.LazyFrame, settings: Settings) -> pl.LazyFrame:
 def rollouts(stretches: pl.LazyFrame, settings: Settings, settle: sums.Settle) -> pl.LazyFrame:
     """Return one row a rollout of the normalisation."""
     frame = stretches.with_columns(
-        rollout_tokens=pl.col(TOKENS).sum().over("rollout"),
-        any_truncated=pl.col("truncated").sum().over("rollout") > 0,
-        any_aborted=pl.col("aborted").sum().over("rollout") > 0,
-        statuses=pl.col("statuses").sum().over("rollout"),
         mainstream_parts=pl.col("reward_parts").gather("mainstream"),
         mainstream_removed=pl.col("remove_sample").gather("mainstream"),
         # Siblings share it only where it is normalised.
         advantage=pl.col("advantage").gather("mainstream"),
-    ).filter(keys.leads("rollout"))
+    )
+    together = (TOKENS, "truncated", "aborted", "statuses")
+    frame = _leaders(frame, "rollout", together, _OF_ROLLOUTS, settle).with_columns(
+        rollout_tokens=TOKENS, any_truncated=pl.col("truncated") > 0, any_aborted=pl.col("aborted") > 0
+    )
     frame = frame.with_columns(
         has_status=pl.when(pl.col("statuses") > 0).then(pl.lit(value=True)),
         samples="siblings",
@@ -78,41 +91,56 @@ def _revoted(frame: pl.LazyFrame, settings: Settings, settle: sums.Settle) -> pl
     return frame.with_columns(vote_change=pl.when(counts).then(change))
 
 
-def episodes(stretches: pl.LazyFrame) -> pl.LazyFrame:
+def episodes(stretches: pl.LazyFrame, settle: sums.Settle) -> pl.LazyFrame:
     """Return one row a rollout of the episode metrics."""
-    frame = stretches.with_columns(
-        episode_response_length=pl.col(TOKENS).sum().over("episode"),
-        __length=pl.col("all_response_length").sum().over("episode"),
-        __lengths=pl.col("lengths").sum().over("episode"),
-        any_aborted=pl.col("aborted").sum().over("episode") > 0,
-        statuses=pl.col("statuses").sum().over("episode"),
-    ).filter(keys.leads("episode"))
+    together = (TOKENS, "all_response_length", "lengths", "aborted", "statuses")
+    frame = _leaders(stretches, "episode", together, ("episode_reward",), settle).with_columns(
+        episode_response_length=TOKENS, any_aborted=pl.col("aborted") > 0
+    )
     return frame.with_columns(
         has_status=pl.when(pl.col("statuses") > 0).then(pl.lit(value=True)),
-        episode_total_response_length=pl.when(pl.col("__lengths") > 0).then("__length"),
+        episode_total_response_length=pl.when(pl.col("lengths") > 0).then("all_response_length"),
         reward_zero_filled=pl.col("episode_reward").fill_null(0.0),
         reward_where_trained=pl.when(pl.col("episode_response_length") > 0).then("episode_reward"),
         reward_where_not_aborted=pl.when(~pl.col("any_aborted")).then("episode_reward"),
     )
 
 
+def _leaders(
+    stretches: pl.LazyFrame, key: str, together: Sequence[str], kept: Sequence[str], settle: sums.Settle
+) -> pl.LazyFrame:
+    """Return the first stretch of every key, with what all stretches of that key have together."""
+    stretches = settle(stretches.select("position", "batch", "adapter", *NAMES, key, *kept, *together))
+    found = of_several(stretches, key, *together).group_by(key).agg(pl.col(together).sum())
+    leaders = settle(stretches.filter(keys.leads(key)))
+    summed = of_each(leaders, settle(found), key, {name: pl.col(name) for name in together})
+    return pl.concat([leaders.drop(together), summed], how="horizontal")
+
+
 def prompt_groups(rollouts: pl.LazyFrame, settings: Settings) -> pl.LazyFrame:
     """Return one row a prompt group, from its rollouts."""
-    vote, kept = pl.col("mainstream_reward"), pl.when(~pl.col("any_aborted")).then("mainstream_reward")
-    frame = rollouts.group_by("group").agg(
+    vote = pl.col("mainstream_reward")
+    # Columns, not conditions within an aggregation, which would be worked out group by group.
+    frame = rollouts.with_columns(
+        __passes=vote >= settings.pass_threshold,
+        __kept=pl.when(~pl.col("any_aborted")).then(vote),
+        __has_gradient=(pl.col("advantage") != 0) & (pl.col("rollout_tokens") > 0),
+        __is_train=pl.col("split") == "train",
+    )
+    frame = frame.group_by("group").agg(
         pl.col("batch", "adapter", *NAMES).first(),
         rollouts=pl.len().cast(pl.Int64),
         scored=vote.count().cast(pl.Int64),
-        passes=(vote >= settings.pass_threshold).sum().cast(pl.Int64),
+        passes=pl.col("__passes").sum().cast(pl.Int64),
         reward_low=vote.min(),
         reward_high=vote.max(),
         raw_low=pl.col("in_rollout_min").min(),
         raw_high=pl.col("in_rollout_max").max(),
-        kept_low=kept.min(),
-        kept_high=kept.max(),
+        kept_low=pl.col("__kept").min(),
+        kept_high=pl.col("__kept").max(),
         has_status=pl.col("has_status").max(),
-        has_gradient=((pl.col("advantage") != 0) & (pl.col("rollout_tokens") > 0)).any(),
-        has_advantages=(pl.col("split") == "train").first(),
+        has_gradient=pl.col("__has_gradient").any(),
+        has_advantages=pl.col("__is_train").first(),
     )
     frame = frame.with_columns(
         **_constancy("reward"),

@@ -81,6 +81,17 @@ class Statistic:
             found[columns.unit] = pl.col(columns.unit).first()
         return found
 
+    def combined(self, columns: Columns) -> dict[str, pl.Expr]:
+        """Return those of the aggregates of a whole that are made of the aggregates of its parts."""
+        ways: dict[str, Callable[[pl.Expr], pl.Expr]] = {
+            "n": pl.Expr.sum,
+            "sum": pl.Expr.sum,
+            "min": pl.Expr.min,
+            "max": pl.Expr.max,
+        }
+        names = [name for name in self.aggregates(columns) if name.partition(":")[0] in ways]
+        return {name: ways[name.partition(":")[0]](pl.col(name)) for name in names}
+
     def value(self, columns: Columns) -> pl.Expr:
         """Return the value from what was aggregated; null where there is nothing to make it of."""
         of, over = columns.of, columns.over

@@ -126,5 +126,5 @@ def counted(
     found = settle(found.with_columns(vote.scaled_mean().alias(f"{name}_scaled_mean") for name, vote in votes.items()))
     squares = {name: vote.square() for name, vote in votes.items()}
     factors = {name: factor for vote in votes.values() for name, factor in vote.factors.items()}
-    found = sums.with_scaled_sums(frame, found, squares, factors, key, "squares", weights)
+    found = sums.with_scaled_sums(frame, found, key, "squares", values=squares, factors=factors, weights=weights)
     return settle(found.with_columns(vote.scaled_std().alias(f"{name}_scaled_std") for name, vote in votes.items()))

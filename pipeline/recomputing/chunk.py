@@ -66,7 +66,11 @@ class Computed:
 
 def compute(chunk: Chunk) -> Computed:
     """Return every table of a chunk."""
-    samples = pl.concat([batch.samples for batch in chunk.batches], rechunk=True) if chunk.batches else empty_frame(CanonicalSample)
+    samples = (
+        pl.concat([batch.samples for batch in chunk.batches], rechunk=True)
+        if chunk.batches
+        else empty_frame(CanonicalSample)
+    )
     return compute_frames(samples, _canonical_batches(chunk.batches), chunk.settings, chunk.engine)
 
 

@@ -40,9 +40,7 @@ def settled_by(engine: Engine) -> sums.Settle:
     return lambda frame: frame.collect(engine=engine).lazy()
 
 
-def account(
-    samples: pl.LazyFrame, batches: pl.LazyFrame, settings: Settings, settle: sums.Settle
-) -> Accounts:
+def account(samples: pl.LazyFrame, batches: pl.LazyFrame, settings: Settings, settle: sums.Settle) -> Accounts:
     """Return every table for whole batches of canonical samples.
 
     Args:

@@ -170,7 +170,7 @@ def _of_batches(
     names = (pl.col(name).first() for name in keys.BATCH)
     whole = parts.group_by("batch").agg(*names, *(value.alias(name) for name, value in added.items()))
     rest = {name: value for name, value in _aggregates(metrics).items() if name not in added}
-    own = _grouped(settle(frame.with_columns(_masked(metrics))), "batch", metrics, rest, settle)
+    own = _grouped(settle(frame.with_columns(_masked(metrics))), "batch", metrics, rest, settle=settle)
     return whole.join(own, on="batch", how="left")
 
 
@@ -191,7 +191,7 @@ def _aggregated(
         frame = frame.with_columns(__member=pl.col("__row").min().over(scope, *more))
     frame = settle(frame)
     named = [pl.col(name).first() for name in dict.fromkeys((scope, *more, "batch", *_names(scope))) if name != key]
-    found = _grouped(frame, key, metrics, {**_aggregates(metrics), **supports}, settle, named)
+    found = _grouped(frame, key, metrics, {**_aggregates(metrics), **supports}, settle=settle, named=named)
     of_batch = tuple(str(metric.over) for metric in metrics if metric.statistic.kind == "part")
     return found.join(sums.summed(frame, of_batch, "batch", settle), on="batch", how="left") if of_batch else found
 
@@ -201,6 +201,7 @@ def _grouped(
     key: str,
     metrics: Sequence[Metric],
     aggregates: dict[str, pl.Expr],
+    *,
     settle: sums.Settle,
     named: Sequence[pl.Expr] = (),
 ) -> pl.LazyFrame:

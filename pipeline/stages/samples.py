@@ -16,7 +16,7 @@ from pipeline.expressions import advantages, groups, identity, keys, rewards, su
 from schemas.table import MAX_ROWS_IN_BATCH
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from schemas.settings import Settings
 
@@ -80,7 +80,11 @@ def stretches(frame: pl.LazyFrame, settings: Settings, counted: Mapping[str, pl.
     # What there is up to the end of each stretch, less what there was up to the end of the one before.
     ends = {name: value.cast(pl.Int64).cum_sum() for name, value in together.items()}
     is_last = pl.col("starts").shift(-1, fill_value=True)
-    lasts = frame.select(is_last=is_last, **ends).filter("is_last").select(pl.col(name).diff().fill_null(pl.col(name)) for name in together)
+    lasts = (
+        frame.select(is_last=is_last, **ends)
+        .filter("is_last")
+        .select(pl.col(name).diff().fill_null(pl.col(name)) for name in together)
+    )
     firsts = frame.select("starts", first_row="row").filter("starts").drop("starts")
     best = frame.select("stretch", "batch", *_NAMES, *_VALUES, *_OF_MAINSTREAM, rank=rank).filter(
         pl.col("rank") == pl.col("rank").max().over("stretch")
@@ -115,7 +119,8 @@ def with_rollouts(frame: pl.LazyFrame, settle: sums.Settle) -> pl.LazyFrame:
     )
     alone = {"mainstream": "position", "siblings": SAMPLES, "reward_min": "reward", "reward_max": "reward"}
     new = of_each(frame, settle(found), "rollout", {name: pl.col(own) for name, own in alone.items()})
-    raw_rewards = _raw_rewards(frame, several, "rollout", "in_rollout", settle)
+    parts = {f"in_rollout_{part}": part for part in ("n", "min", "max", "mean")}
+    raw_rewards = _raw_rewards(frame, several, "rollout", settle, parts)
     frame = pl.concat([frame, new, raw_rewards], how="horizontal")
     # A position is a row number of this frame, so what belongs to the mainstream sample is looked up, not searched.
     return frame.with_columns(
@@ -148,7 +153,10 @@ def with_episode_rewards(frame: pl.LazyFrame, settle: sums.Settle) -> pl.LazyFra
     once. `bucket_share` is what one sample is of its bucket.
     """
     several = {key: settle(of_several(frame, key, SAMPLES, "raw_reward")) for key in ("episode", "bucket")}
-    found = [_raw_rewards(frame, few, key, f"in_{key}", settle, ("n", "mean")) for key, few in several.items()]
+    found = [
+        _raw_rewards(frame, few, key, settle, {f"in_{key}_{part}": part for part in ("n", "mean")})
+        for key, few in several.items()
+    ]
     return pl.concat([frame, *found], how="horizontal").with_columns(
         episode_reward=pl.when(keys.leads("episode")).then("in_episode_mean"),
         bucket_reward=pl.when(keys.leads("bucket")).then("in_bucket_mean"),
@@ -162,21 +170,22 @@ def _raw_rewards(
     frame: pl.LazyFrame,
     several: pl.LazyFrame,
     key: str,
-    name: str,
     settle: sums.Settle,
-    parts: Sequence[str] = ("n", "min", "max", "mean"),
+    parts: Mapping[str, str],
 ) -> pl.LazyFrame:
-    """Return of every row's key the number of ok raw rewards, the least, the largest and their mean, as `name_…`.
+    """Return of every row's key what `parts` names: of its ok raw rewards the number n, the min, the max, the mean.
 
     The mean of equal values is that very value.
     """
     low, high = pl.col("raw_reward_min"), pl.col("raw_reward_max")
     mean = pl.when(low == high).then(low).otherwise(sums.mean("raw_reward"))
-    found = sums.summed(several, ("raw_reward",), key, settle, {"raw_reward": SAMPLES}).with_columns(raw_reward_mean=mean)
+    found = sums.summed(several, ("raw_reward",), key, settle, {"raw_reward": SAMPLES}).with_columns(
+        raw_reward_mean=mean
+    )
     is_scored = pl.col("raw_reward").is_not_null()
-    alone = {f"{name}_{part}": pl.col("raw_reward") for part in parts}
-    alone[f"{name}_n"] = pl.when(is_scored).then(SAMPLES).otherwise(0)
-    found = found.select(key, *(pl.col(f"raw_reward_{part}").alias(f"{name}_{part}") for part in parts))
+    count = pl.when(is_scored).then(SAMPLES).otherwise(0)
+    alone = {name: count if part == "n" else pl.col("raw_reward") for name, part in parts.items()}
+    found = found.select(key, *(pl.col(f"raw_reward_{part}").alias(name) for name, part in parts.items()))
     return of_each(frame, settle(found), key, alone)
 
 
@@ -207,8 +216,12 @@ def with_results(frame: pl.LazyFrame, found: pl.LazyFrame) -> pl.LazyFrame:
         found: stretches as the accounting leaves them, by position.
     """
     names = ("uses_raw_reward", "adapter", "prompt_group", "mainstream_row", "advantage", "row_advantage")
-    return sums.looked_up(frame, found.select(*names, stretch="position"), "stretch").with_columns(
-        is_mainstream=pl.col("row") == pl.col("mainstream_row"),
-        raw_reward=rewards.raw_reward(),
-        raw_reward_state=rewards.raw_reward_state(),
-    ).drop("starts", "mainstream_row")
+    return (
+        sums.looked_up(frame, found.select(*names, stretch="position"), "stretch")
+        .with_columns(
+            is_mainstream=pl.col("row") == pl.col("mainstream_row"),
+            raw_reward=rewards.raw_reward(),
+            raw_reward_state=rewards.raw_reward_state(),
+        )
+        .drop("starts", "mainstream_row")
+    )

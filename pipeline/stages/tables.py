@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -22,10 +23,14 @@ if TYPE_CHECKING:
 
 def stored_samples(frame: pl.LazyFrame) -> pl.LazyFrame:
     """Return one row a sample: the published columns, then the canonical ones that a recomputation starts from."""
-    schema = {**polars_schema(CanonicalSample), **polars_schema(SampleRow)}
+    return frame.select(_sample_columns())
+
+
+@cache
+def _sample_columns() -> list[pl.Expr]:
     published = polars_schema(SampleRow)
-    order = [*published, *(name for name in schema if name not in published)]
-    return frame.select(pl.col(name).cast(schema[name]) for name in order)
+    schema = {**published, **polars_schema(CanonicalSample), **published}
+    return [pl.col(name).cast(dtype) for name, dtype in schema.items()]
 
 
 def rollouts(frame: pl.LazyFrame, settings: Settings) -> pl.LazyFrame:
@@ -102,8 +107,10 @@ def weighed(frame: pl.LazyFrame, settle: sums.Settle) -> pl.LazyFrame:
         frame, ("batch_episode", "batch_row", "batch_unscoped"), "batch", settle, {"batch_row": SAMPLES}
     )
     macro = sums.summed(found, ("batch_macro",), "batch", settle)
-    return found.drop("batch_macro").join(of_batch, on="batch", how="left", maintain_order="left").join(
-        macro, on="batch", how="left", maintain_order="left"
+    return (
+        found.drop("batch_macro")
+        .join(of_batch, on="batch", how="left", maintain_order="left")
+        .join(macro, on="batch", how="left", maintain_order="left")
     )
 
 
@@ -129,9 +136,7 @@ def adapters(weighed: pl.LazyFrame) -> pl.LazyFrame:
     )
 
 
-def batches(
-    samples: pl.LazyFrame, stretches: pl.LazyFrame, weighed: pl.LazyFrame, read: pl.LazyFrame
-) -> pl.LazyFrame:
+def batches(samples: pl.LazyFrame, stretches: pl.LazyFrame, weighed: pl.LazyFrame, read: pl.LazyFrame) -> pl.LazyFrame:
     """Return one row a batch with its counts, also for batches without samples.
 
     `read` has one row a batch (`CanonicalBatch`); its columns are kept.
@@ -147,10 +152,14 @@ def batches(
         **{name: pl.col(name).first() for metric in PREPARED for name in metric.batch_columns()},
     )
     is_unscored = (pl.col("reward_state") != "ok") | (pl.col("raw_reward_state") != "ok")
-    states = samples.filter(is_unscored).group_by(keys.BATCH).agg(
-        (pl.col(f"{column}_state") == state).sum().cast(pl.Int64).alias(f"{column}_{state}")
-        for column in ("reward", "raw_reward")
-        for state in REWARD_STATES[1:]
+    states = (
+        samples.filter(is_unscored)
+        .group_by(keys.BATCH)
+        .agg(
+            (pl.col(f"{column}_state") == state).sum().cast(pl.Int64).alias(f"{column}_{state}")
+            for column in ("reward", "raw_reward")
+            for state in REWARD_STATES[1:]
+        )
     )
     joined = read
     for other in (counted, scored, states):
@@ -183,4 +192,9 @@ def metrics(batches: pl.LazyFrame, weighed: pl.LazyFrame, chosen: Collection[str
 
 def published(frame: pl.LazyFrame, table: type[Table]) -> pl.LazyFrame:
     """Return exactly the columns of a published table, in their types."""
-    return frame.select(pl.col(name).cast(dtype) for name, dtype in polars_schema(table).items())
+    return frame.select(_columns(table))
+
+
+@cache
+def _columns(table: type[Table]) -> list[pl.Expr]:
+    return [pl.col(name).cast(dtype) for name, dtype in polars_schema(table).items()]

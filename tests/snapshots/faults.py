@@ -79,7 +79,7 @@ FAULTS = [
         "the standard deviation of the whole batch",
         advantages,
         "divisor = self._scaled_std +",
-        "divisor = self.std.max().over('batch') * sums.power_of_two(-self._exp) +",
+        "divisor = self.std.max() * sums.power_of_two(-self._exp) +",
         ADVANTAGE,
         "the whole batch's deviation",
     ),
@@ -125,7 +125,7 @@ FAULTS = [
     Fault(
         "row mean",
         samples,
-        'episode_reward=pl.when(keys.leads("episode")).then(sums.mean("in_episode"))',
+        'episode_reward=pl.when(keys.leads("episode")).then("in_episode_mean")',
         'episode_reward=pl.col("raw_reward")',
         EPISODE,
         "every sample votes, not every rollout: fan-out factor",
@@ -177,7 +177,7 @@ FAULTS = [
     Fault(
         "every sample votes in its group",
         samples,
-        'rollout_vote=pl.when("is_mainstream").then("reward")',
+        'rollout_vote=pl.when(keys.leads("rollout")).then("mainstream_reward")',
         'rollout_vote=pl.col("reward")',
         ADVANTAGE,
     ),
@@ -192,8 +192,8 @@ FAULTS = [
     Fault(
         "an adapter without a score is a 0",
         tables,
-        'then(sums.mean("a_episode"))',
-        'then(sums.mean("a_episode").fill_null(0.0))',
+        'batch_macro=sums.mean("a_episode")',
+        'batch_macro=sums.mean("a_episode").fill_null(0.0)',
         ("metrics", "adapter_macro_raw_reward"),
         "what is not scored",
     ),

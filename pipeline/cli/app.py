@@ -11,13 +11,6 @@ from cyclopts import App, CycloptsError
 
 from pipeline import __version__
 from pipeline.cli import console, signals
-from pipeline.cli.audit import audit
-from pipeline.cli.gc import gc
-from pipeline.cli.metrics import metrics
-from pipeline.cli.recompute import recompute
-from pipeline.cli.snapshot import app as snapshot
-from pipeline.cli.sql import sql
-from pipeline.cli.status import status
 from pipeline.errors import Exit, LedgerError
 
 if TYPE_CHECKING:
@@ -29,9 +22,22 @@ app = App(
     version=__version__,
     help_format="plaintext",
 )
-for verb in (recompute, audit, metrics, sql, status, gc):
-    app.command(verb)
-app.command(snapshot)
+# Each verb is imported when it is asked for: together they would take longer than all else that `--help` does. What
+# is said of one here is its own help, of which it would else be the first line; a test holds the two together.
+VERBS = {
+    "recompute": "Recompute the reward accounting of dumps and publish it in a ledger; only what is new is done.",
+    "audit": "Ask a ledger a named question, or check it. Without a name: list the audits and checks with their "
+    "questions.",
+    "metrics": "List the metrics: what each is, what is counted once for it, and the key under which trainers log it.",
+    "sql": "Ask a ledger one SELECT statement. Nothing can be written with it.",
+    "status": "Tell what a ledger holds: runs, steps, when, what is stale or refused, and how large it is.",
+    "gc": "Remove older publications and leftovers by hand; `recompute` does the same with its own --keep.\n\n"
+    "Kept are the newest publications, those that were replaced too recently for their readers to be done, and every "
+    "segment that one of them names.",
+    "snapshot": "Keep what a ledger says, and tell whether a number moved, which one, and why.",
+}
+for verb, text in VERBS.items():
+    app.command(f"pipeline.cli.{verb}:{'app' if verb == 'snapshot' else verb}", name=verb, help=text)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:  # noqa: PLR0911 -- one way out for each exit code

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from pipeline.expressions.keys import BATCH
-from pipeline.stages.accounting import account, settled_by
-from pipeline.stages.samples import in_order
+from pipeline.stages.accounting import account
 from schemas.canonical import CanonicalBatch, CanonicalSample
 from schemas.findings import CODES, Finding
 from schemas.frames import empty_frame, polars_schema
@@ -76,7 +75,7 @@ def compute(chunk: Chunk) -> Computed:
 
 def compute_frames(samples: pl.DataFrame, batches: pl.DataFrame, settings: Settings, engine: Engine) -> Computed:
     """Return every table of some whole batches, given as canonical samples and batches."""
-    accounts = account(in_order(samples).lazy(), batches.lazy(), settings, settled_by(engine))
+    accounts = account(samples.lazy(), batches.lazy(), settings, engine)
     frames = [getattr(accounts, name) for name in _RELATIONS]
     *collected, noticed = pl.collect_all([*frames, accounts.findings], engine=engine)
     tables = dict(zip(_RELATIONS, collected, strict=True))

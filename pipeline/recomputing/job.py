@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ from pipeline.recomputing.replaced import replaced
 from pipeline.recomputing.sources import renames, source_rows
 from pipeline.recomputing.taking import take
 from pipeline.recomputing.work import Work
-from pipeline.store import lock, publication, upgrade
+from pipeline.store import database, lock, publication, upgrade
 from pipeline.store.layout import Layout
 from pipeline.store.publication import STORED_BATCHES, Publication
 
@@ -61,7 +61,8 @@ def recompute(plans: Sequence[RunPlan], ledger: Path, options: Options | None = 
         decided = _decide_all(plans, before, options, outcome)
         work = Work(layout, options)
         try:
-            _compute(work, decided, before)
+            with database.made_meanwhile(layout) if any(one.of("read") for one in decided) else nullcontext():
+                _compute(work, decided, before)
             _publish(work, decided, before, outcome)
         except OSError as error:
             _tidy(layout, before.number, options)

@@ -40,20 +40,23 @@ def settled_by(engine: Engine) -> sums.Settle:
     return lambda frame: frame.collect(engine=engine).lazy()
 
 
-def account(samples: pl.LazyFrame, batches: pl.LazyFrame, settings: Settings, settle: sums.Settle) -> Accounts:
+def account(samples: pl.LazyFrame, batches: pl.LazyFrame, settings: Settings, engine: Engine = "in-memory") -> Accounts:
     """Return every table for whole batches of canonical samples.
+
+    What the tables share is worked out here; each table when it is collected.
 
     Args:
         samples: one row a sample, columns of `CanonicalSample`; all samples of a batch must be there.
         batches: one row a batch, columns of `CanonicalBatch`; also batches without samples.
         settings: how rewards become advantages.
-        settle: what works a frame out that others are made from.
+        engine: what works the shared frames out.
 
     Returns:
         Lazy frames. `samples` keeps the canonical columns beside the published ones; `batches` has no state, settings
         and time of publication yet; `findings` has `code`, key and row of what the accounting noticed.
     """
-    identified = settle(stage.identified(samples, settings))
+    settle = settled_by(engine)
+    identified = settle(stage.identified(stage.in_order(settle(samples)), settings))
     chosen = catalogue.selected(settings.metrics)
     is_measured = any(metric.family != OWN_FAMILY for metric in chosen)
     stretches = settle(stage.stretches(identified, settings, units.OF_STRETCHES if is_measured else {}))

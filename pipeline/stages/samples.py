@@ -29,11 +29,11 @@ _OF_MAINSTREAM = ("row", "trainable_tokens", "status", "remove_sample", "reward_
 _ALIKE = ("batch", *_NAMES[len(keys.BATCH) :], *_VALUES)
 
 
-def in_order(samples: pl.DataFrame) -> pl.DataFrame:
-    """Return samples by batch and row; as they are where each batch's lie one after another, in their order."""
+def in_order(samples: pl.LazyFrame) -> pl.LazyFrame:
+    """Return settled samples by batch and row; as they are where each batch's lie one after another, in their order."""
     same = pl.all_horizontal(pl.col(name) == pl.col(name).shift(1) for name in keys.BATCH)
     follows = (same & (pl.col("row") > pl.col("row").shift(1))).fill_null(value=False)
-    firsts = samples.lazy().filter(~follows).select(keys.BATCH).collect()
+    firsts = samples.filter(~follows).select(keys.BATCH).collect()
     return samples.sort(*keys.BATCH, "row") if firsts.is_duplicated().any() else samples
 
 

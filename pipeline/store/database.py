@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
@@ -69,6 +70,18 @@ def _template(layout: Layout) -> Path:
         durable.sync_file(staged)
         durable.replace(staged, path)
     return path
+
+
+@contextmanager
+def made_meanwhile(layout: Layout) -> Iterator[None]:
+    """Make what a ledger's first publication needs, if it is not there, while something else is done."""
+    if layout.template(derived.fingerprint()).exists():
+        yield
+        return
+    with ThreadPoolExecutor(1) as beside:
+        # If it fails it fails again where it is needed, and is told there.
+        beside.submit(_views)
+        yield
 
 
 @cache

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import pipeline
-from pipeline.cli.app import run
+from pipeline.cli.app import VERBS, run
 from pipeline.sources.record_writers import write_json_lines
 from tests.fixture_dumps import FIXTURES
 
@@ -46,6 +48,24 @@ def test_the_answer_is_on_stdout_and_the_summary_on_stderr(tmp_path: Path, capsy
     assert told.out == ""
     assert "3 batches, 62 samples" in told.err
     assert "north (slot 2)" in told.err
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_what_is_said_of_a_verb_is_its_own_help(verb: str) -> None:
+    module = import_module(f"pipeline.cli.{verb}")
+    own = (
+        module.app.help
+        if verb == "snapshot"
+        else (inspect.getdoc(getattr(module, verb)) or "").partition("\n\nArgs:")[0]
+    )
+
+    assert VERBS[verb].split() == own.split()
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = "import sys; from pipeline.cli.app import run; run(['--help']); sys.exit('pydantic' in sys.modules)"
+
+    assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=False).returncode == 0
 
 
 @pytest.mark.parametrize("format_name", ["json", "csv", "markdown", "table"])

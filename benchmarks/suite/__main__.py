@@ -53,7 +53,7 @@ class Sizes:
         }
 
 
-QUICK = Sizes(accounting.QUICK, reading.QUICK, 200, accounting.QUICK // 2, 50_000, 8, 3)
+QUICK = Sizes(accounting.QUICK, reading.QUICK, 150, accounting.QUICK // 2, 50_000, 8, 2)
 FULL = Sizes(accounting.FULL, reading.FULL, standing.KNOWN, accounting.FULL // 4, standing.AUDITED, 32, 3)
 
 

@@ -23,20 +23,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from pipeline.sources import json_lines
-from pipeline.sources.batch import SourceFile
+ROOT = Path(__file__).resolve().parents[1]
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+
+from benchmarks.suite.dumps import text, vocabulary  # noqa: E402 -- a script's path is its own folder
+from pipeline.sources import json_lines  # noqa: E402
+from pipeline.sources.batch import SourceFile  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-PROMPT, GROUP, VOCABULARY = 400, 8, 20_000
+PROMPT, GROUP = 400, 8
 LEAST = 3.0
 
 
 def record(number: int, tokens: int, draw: random.Random, words: Sequence[str]) -> dict[str, Any]:
-    """Return a sample; words are drawn as they are in texts, few of them often and most of them seldom."""
+    """Return a sample."""
     length = draw.randint(tokens // 3, tokens * 5 // 3)
-    text = "".join(words[int(VOCABULARY ** draw.random()) - 1] for _ in range(length * 3 // 4))
     return {
         "step": 7,
         "index": number,
@@ -44,7 +48,7 @@ def record(number: int, tokens: int, draw: random.Random, words: Sequence[str]) 
         "group_index": number // GROUP,
         "prompt": "What is the sum of these? " * 20,
         "tokens": [draw.randrange(150_000) for _ in range(PROMPT + length)],
-        "response": text,
+        "response": text(length, words, draw),
         "response_length": length,
         "loss_mask": [int(draw.random() < 0.8) for _ in range(length)],  # noqa: PLR2004 -- tool output is masked
         "rollout_log_probs": [-(draw.random() ** 3) for _ in range(length)],
@@ -61,8 +65,7 @@ def record(number: int, tokens: int, draw: random.Random, words: Sequence[str]) 
 
 def write(path: Path, samples: int, tokens: int, seed: int = 3) -> None:
     draw = random.Random(seed)
-    letters, ends = "etaoinshrdlucmfwypvbgk", [" ", " ", " ", " ", ", ", ".\n"]
-    words = ["".join(draw.choices(letters, k=draw.randint(1, 9))) + draw.choice(ends) for _ in range(VOCABULARY)]
+    words = vocabulary(draw)
     with path.open("w", encoding="utf-8") as file:
         for number in range(samples):
             file.write(json.dumps(record(number, tokens, draw, words)) + "\n")

@@ -12,13 +12,15 @@ from pipeline.sources.record_writers import write_json_lines
 from pipeline.sources.writers import TorchAdapterRef, write_torch_dump
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 STEP = 7
 ADAPTERS, GROUP = 8, 8
-EXPERT_LAYERS, EXPERTS_A_TOKEN = 4, 8
+EXPERT_LAYERS, EXPERTS_A_TOKEN = 48, 8
+"""Routed experts are 1.5 KB a token."""
 _PROMPT = 500
-_WORDS = ("so ", "the ", "sum ", "is ", "x ", "then ", "we ", "add ", "two ", "and ", "get ", "it.\n")
+_VOCABULARY, _WORDS_A_TOKEN = 20_000, 0.75
 
 
 @dataclass(frozen=True)
@@ -37,10 +39,27 @@ class Shape:
 def records(shape: Shape, seed: int = 3) -> list[dict[str, Any]]:
     """Return the samples of a step in the field names of a miles sample, `adapter` a dictionary."""
     draw, numbers = random.Random(seed), np.random.default_rng(seed)
-    return [_record(number, shape.tokens, draw, numbers) for number in range(shape.samples)]
+    words = vocabulary(draw)
+    return [_record(number, shape.tokens, words, draw, numbers) for number in range(shape.samples)]
 
 
-def _record(number: int, tokens: int, draw: random.Random, numbers: np.random.Generator) -> dict[str, Any]:
+def vocabulary(draw: random.Random) -> list[str]:
+    """Return words of made-up letters, with what follows them."""
+    letters, ends = "etaoinshrdlucmfwypvbgk", [" ", " ", " ", " ", ", ", ".\n"]
+    return ["".join(draw.choices(letters, k=draw.randint(1, 9))) + draw.choice(ends) for _ in range(_VOCABULARY)]
+
+
+def text(tokens: int, words: Sequence[str], draw: random.Random) -> str:
+    """Return a response; words are drawn as they are in texts, few of them often and most of them seldom.
+
+    It compresses about threefold, as texts do: what says whether one repeats itself looks at that.
+    """
+    return "".join(words[int(len(words) ** draw.random()) - 1] for _ in range(int(tokens * _WORDS_A_TOKEN)))
+
+
+def _record(
+    number: int, tokens: int, words: Sequence[str], draw: random.Random, numbers: np.random.Generator
+) -> dict[str, Any]:
     slot, local = number % ADAPTERS, number // ADAPTERS
     mask = (numbers.random(tokens) < 0.8).astype(int).tolist()  # noqa: PLR2004 -- tool output is not trained on
     return {
@@ -49,7 +68,7 @@ def _record(number: int, tokens: int, draw: random.Random, numbers: np.random.Ge
         "rollout_id": local,
         "prompt": "What is the sum? " * 20,
         "tokens": numbers.integers(0, 150_000, _PROMPT + tokens).tolist(),
-        "response": "".join(draw.choices(_WORDS, k=tokens)),
+        "response": text(tokens, words, draw),
         "response_length": tokens,
         "label": str(number),
         "reward": float(draw.random() < 0.5) if slot % 2 == 0 else draw.gauss(0, 1),  # noqa: PLR2004

@@ -126,6 +126,6 @@ def _partitioned(frames: list[pl.DataFrame]) -> Iterator[tuple[tuple[str, str, i
         yield from samples.partition_by(BATCH, as_dict=True, maintain_order=True).items()
         return
     # Batches lie one after another, as in nearly every file: they are looked at where they are, not copied.
-    ends = [*firsts["first"].to_list()[1:], samples.height]
+    ends = firsts["first"].shift(-1, fill_value=samples.height)
     for (first, *key), end in zip(firsts.iter_rows(), ends, strict=True):
         yield (key[0], key[1], key[2]), samples.slice(first, end - first)

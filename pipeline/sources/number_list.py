@@ -29,20 +29,21 @@ BINFLOAT: Final = 0x47
 NEWTRUE: Final = 0x88
 NEWFALSE: Final = 0x89
 LONG1: Final = 0x8A
+MARK: Final = 0x28
 APPENDS: Final = 0x65
 BOOLS: Final = 1
 INTS: Final = 2
 MIXED: Final = 3
 
 NUMBER_OPCODES: Final = frozenset({BININT1, BININT2, BININT, BINFLOAT, NEWTRUE, NEWFALSE, LONG1})
-_BATCH: Final = 1000
+BATCH: Final = 1000
 _SHORT_RUN: Final = 64
 _WIDTHS: Final = {BININT1: 2, BININT2: 3, BININT: 5, BINFLOAT: 9}
-_COLUMNS: Final = {code: bytes([code]) * _BATCH for code in _WIDTHS}
+_COLUMNS: Final = {code: bytes([code]) * BATCH for code in _WIDTHS}
 _BOOL_BYTES: Final = b"\x88\x89"
 _LONGS: Final = rb"\x00|" + b"|".join(b"\\x%02x" % size + b"." * size for size in range(1, 10))
 _INT: Final = rb"J....|M..|K."
-_INT_BATCH: Final = re.compile(rb"(?s:(?:%b){%d}e)" % (_INT, _BATCH))
+_INT_BATCH: Final = re.compile(rb"(?s:(?:%b){%d}e)" % (_INT, BATCH))
 _INT_RUN: Final = re.compile(rb"(?s:(?:%b)*+)" % _INT)
 _NUMBER_RUN: Final = re.compile(rb"(?s:(?:%b|G........|[\x88\x89]|\x8a(?:%b))*+)" % (_INT, _LONGS))
 _NUMBERS: Final = re.compile(rb"(?s)%b|G........|[\x88\x89]|\x8a(?:%b)" % (_INT, _LONGS))
@@ -64,24 +65,52 @@ def scan_numbers(window: bytes, start: int, end: int) -> tuple[int, int, int]:
             return found
         match = _INT_BATCH.match(window, start, end)
         if match is not None:
-            return INTS, _BATCH, match.end() - 1
+            return INTS, BATCH, match.end() - 1
     elif code in _BOOL_BYTES:
-        run = window[start : min(start + _BATCH, end)]
+        run = window[start : min(start + BATCH, end)]
         count = len(run) - len(run.lstrip(_BOOL_BYTES))
         if count >= _SHORT_RUN or window[start + count : start + count + 1] == b"e":
             return BOOLS, count, start + count
     return _mixed(window, start, end)
 
 
+def scan_batches(window: bytes, start: int, end: int, kind: int) -> tuple[list[tuple[int, int]], int]:
+    """Find the full batches of numbers, all of one kind, that begin at `window[start]` and lie wholly before `end`.
+
+    Returns:
+        First and end position of the numbers of each batch, and the position after the last batch.
+    """
+    found: list[tuple[int, int]] = []
+    width = _WIDTHS.get(kind)
+    if width is not None:
+        column, size = _COLUMNS[kind], width * BATCH + 2
+        while (
+            start + size <= end
+            and window[start] == MARK
+            and window[start + size - 1] == APPENDS
+            and window[start + 1 : start + size - 1 : width] == column
+        ):
+            found.append((start + 1, start + size - 1))
+            start += size
+    elif kind == INTS:
+        while start < end and window[start] == MARK:
+            match = _INT_BATCH.match(window, start + 1, end)
+            if match is None:
+                break
+            found.append((start + 1, match.end() - 1))
+            start = match.end()
+    return found, start
+
+
 def _uniform(window: bytes, start: int, end: int, code: int) -> tuple[int, int, int] | None:
     width = _WIDTHS[code]
     if window[start + width : start + width + 1] not in (_COLUMNS[code][:1], b"e"):
         return None
-    stop = min(start + width * _BATCH, end)
+    stop = min(start + width * BATCH, end)
     # Opcodes of equal width stand in a column; the column alone proves the run, whatever the arguments hold.
     column = window[start:stop:width]
-    if column == _COLUMNS[code] and stop == start + width * _BATCH:
-        return code, _BATCH, stop
+    if column == _COLUMNS[code] and stop == start + width * BATCH:
+        return code, BATCH, stop
     count = len(column) - len(column.lstrip(_COLUMNS[code][:1]))
     count -= start + count * width > end
     after = start + count * width
@@ -162,6 +191,12 @@ class NumberList:
         """Append stretches of the file, which must hold nothing but number opcodes."""
         self._parts += parts
         self._length = None
+
+    @property
+    def last_kind(self) -> int:
+        """Return the kind of the last stretch, `MIXED` where there is none."""
+        last = self._parts[-1] if self._parts else None
+        return last[0] if isinstance(last, tuple) else MIXED
 
     def add_values(self, values: list[Number]) -> None:
         """Append numbers that are already Python objects."""

@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NoReturn, cast
 
 from pipeline.sources.inert import LongBytes, LongText, PickleError, Placeholder
-from pipeline.sources.number_list import APPENDS, NUMBER_OPCODES, Number, NumberList, Part, scan_numbers
+from pipeline.sources.number_list import (
+    APPENDS,
+    BATCH,
+    MARK,
+    NUMBER_OPCODES,
+    Number,
+    NumberList,
+    Part,
+    scan_batches,
+    scan_numbers,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +34,6 @@ OBJECT_COST: Final = 300
 _OPERATION_COST: Final = 40
 _BINPUT: Final = 0x71
 _MEMO: Final = {_BINPUT: 2, 0x72: 5, 0x94: 1}
-_MARK: Final = 0x28
 _FRAME: Final = 0x95
 # Integers below this have different hashes; above it they can be chosen to collide.
 _SAFE_INT: Final = (1 << 61) - 1
@@ -310,7 +319,7 @@ class PickleMachine:
         self.charge(CONTAINER_COST)
         window, pos = self.window, self.pos
         mark = pos + _MEMO.get(window[pos], 0)
-        if window[mark] != _MARK or window[mark + 1] not in NUMBER_OPCODES:
+        if window[mark] != MARK or window[mark + 1] not in NUMBER_OPCODES:
             self.stack.append([])
             return
         self.charge(OBJECT_COST)
@@ -323,14 +332,14 @@ class PickleMachine:
             return
         self.stack.append(numbers)
         self._put_ahead(window, pos)
-        while self._numbers_follow() and self._read_batch(numbers, at_least=1):
+        while self._numbers_follow() and (self._read_alike(numbers) or self._read_batch(numbers, at_least=1)):
             pass
 
     def _numbers_follow(self) -> bool:
         if self.pos >= self.soft and not self.at_end:
             self.load(self.base + self.pos)
         window, pos = self.window, self.pos
-        return pos < self.soft and window[pos] == _MARK and window[pos + 1] in NUMBER_OPCODES
+        return pos < self.soft and window[pos] == MARK and window[pos + 1] in NUMBER_OPCODES
 
     def _put_ahead(self, window: bytes, pos: int) -> None:
         width = _MEMO.get(window[pos], 0)
@@ -354,6 +363,15 @@ class PickleMachine:
         numbers.add_parts(parts)
         self.pos += 1
         return True
+
+    def _read_alike(self, numbers: NumberList) -> bool:
+        """Take the full batches in the window that are of the kind of the last one; that is nearly all of a list."""
+        kind = numbers.last_kind
+        found, stop = scan_batches(self.window, self.pos, self.end, kind)
+        self.charge(2 * OBJECT_COST * len(found))
+        numbers.add_parts([(kind, BATCH, self.base + first, self.base + after) for first, after in found])
+        self.pos = stop
+        return bool(found)
 
     def _read_parts(self) -> list[Part]:
         parts: list[Part] = []

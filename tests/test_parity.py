@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import polars as pl
 import pytest
@@ -11,7 +12,13 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
-from tests.accounting import accounted, accounted_frames
+from pipeline.recomputing.chunk import canonical_batches, compute_frames
+from pipeline.stages import samples
+from schemas.canonical import CanonicalSample
+from schemas.frames import empty_frame
+from schemas.settings import Settings
+from schemas.tables import PUBLISHED
+from tests.accounting import accounted, accounted_frames, batch_read
 from tests.case_checks import Case, disagreements
 from tests.comparison import assert_tables_agree
 from tests.reference import Dump, account_all
@@ -23,6 +30,7 @@ if TYPE_CHECKING:
 
 BEYOND_THE_REFERENCE = ("unknown_status", "unknown_estimator")
 """Warnings about words, which change no number."""
+EVERY_METRIC: dict[str, Any] = {"metrics": None}
 IN_MEMORY: Engine = "in-memory"
 STREAMING: Engine = "streaming"
 
@@ -72,6 +80,41 @@ def test_a_batch_does_not_depend_on_its_company(dumps: list[Dump], chosen: dict[
         if name != "findings":
             apart = pl.concat([tables[name] for tables in alone]).sort(frame.columns[:4])
             assert_frame_equal(frame.sort(frame.columns[:4]), apart, check_exact=True, check_row_order=False)
+
+
+@hypothesis_settings(max_examples=60)
+@given(dumps=runs(max_batches=3, extras=True), chosen=settings())
+def test_alike_samples_that_count_several_times_give_the_bits_of_each_by_itself(
+    dumps: list[Dump], chosen: dict[str, Any]
+) -> None:
+    together = accounted_frames(dumps, chosen | EVERY_METRIC)
+
+    # With the row among what has to be alike, every sample is a stretch of its own.
+    with patch.object(samples, "ALIKE", (*samples.ALIKE, "row")):
+        apart = accounted_frames(dumps, chosen | EVERY_METRIC)
+
+    for name, frame in together.items():
+        assert_frame_equal(frame, apart[name], check_exact=True, check_row_order=name != "rollouts")
+
+
+@hypothesis_settings(max_examples=60)
+@given(dumps=runs(max_batches=3, extras=True), chosen=settings(), seed=st.integers(0, 9))
+def test_samples_in_any_order_give_the_same_tables(dumps: list[Dump], chosen: dict[str, Any], seed: int) -> None:
+    read = [batch_read(dump) for dump in dumps]
+    chunk = [batch for batch in read if not batch.refused]
+    canonical = pl.concat([batch.samples for batch in chunk] or [empty_frame(CanonicalSample)])
+    batches = canonical_batches(chunk)
+
+    def tables(frame: pl.DataFrame) -> dict[str, pl.DataFrame]:
+        return compute_frames(frame, batches, Settings(**chosen), IN_MEMORY).tables
+
+    expected, shuffled = tables(canonical), tables(canonical.sample(fraction=1, shuffle=True, seed=seed))
+
+    for table in PUBLISHED:
+        if table.relation in expected:
+            grain = list(table.grain)
+            sides = (side[table.relation].sort(grain, nulls_last=True) for side in (expected, shuffled))
+            assert_frame_equal(*sides, check_exact=True)
 
 
 @given(dump=dumps(max_samples=200))

@@ -70,7 +70,7 @@ def compute(chunk: Chunk) -> Computed:
         if chunk.batches
         else empty_frame(CanonicalSample)
     )
-    return compute_frames(samples, _canonical_batches(chunk.batches), chunk.settings, chunk.engine)
+    return compute_frames(samples, canonical_batches(chunk.batches), chunk.settings, chunk.engine)
 
 
 def compute_frames(samples: pl.DataFrame, batches: pl.DataFrame, settings: Settings, engine: Engine) -> Computed:
@@ -83,7 +83,8 @@ def compute_frames(samples: pl.DataFrame, batches: pl.DataFrame, settings: Setti
     return Computed(_without_refused(tables, findings), findings)
 
 
-def _canonical_batches(batches: Iterable[BatchRead]) -> pl.DataFrame:
+def canonical_batches(batches: Iterable[BatchRead]) -> pl.DataFrame:
+    """Return one row a batch that was read (`CanonicalBatch`)."""
     rows = [
         (batch.run, batch.split, batch.step, batch.source, batch.format, batch.samples.height, batch.explicit_groups)
         for batch in batches

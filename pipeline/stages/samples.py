@@ -26,7 +26,8 @@ SAMPLES, TOKENS = "samples", "all_trainable_tokens"
 _NAMES = (*keys.BATCH, "adapter_name", "adapter_slot", "kind", "id", "group_index")
 _VALUES = ("explicit_group", "reward", "raw_value", "has_raw_reward")
 _OF_MAINSTREAM = ("row", "trainable_tokens", "status", "remove_sample", "reward_parts")
-_ALIKE = ("batch", *_NAMES[len(keys.BATCH) :], *_VALUES)
+ALIKE = ("batch", *_NAMES[len(keys.BATCH) :], *_VALUES)
+"""Columns that the samples of a stretch have in common: all that the accounting knows of them, tokens apart."""
 
 
 def in_order(samples: pl.LazyFrame) -> pl.LazyFrame:
@@ -46,7 +47,7 @@ def identified(samples: pl.LazyFrame, settings: Settings) -> pl.LazyFrame:
     """
     size = settings.n_samples_per_prompt
     blocks = [] if size is None else [pl.col("row") // size]
-    starts = [value.ne_missing(value.shift(1)) for value in (*map(pl.col, _ALIKE), *blocks)]
+    starts = [value.ne_missing(value.shift(1)) for value in (*map(pl.col, ALIKE), *blocks)]
     return (
         samples.with_columns(
             batch=keys.batch(),

@@ -96,9 +96,10 @@ def _of_unit(frames: _Frames, unit: Unit, metrics: Sequence[Metric]) -> list[pl.
     for scope in SCOPES:
         of_scope = [metric for metric in metrics if scope in metric.scopes]
         whole = parts if scope == "adapter" else frames.settle(_of_batches(frame, parts, single, given, frames.settle))
-        found.append(_rows_of(whole, scope, tuple(metric for metric in single if metric in of_scope), frames.settle))
+        rows_of = tuple(metric for metric in single if scope in metric.scopes)
+        found.append(_rows_of(whole, scope, rows_of, frames.settle))
         found.append(_lacking(whole, scope, of_scope, unsupported))
-        found += [_family(frames, scope, metric) for metric in of_scope if metric.label and metric in given]
+        found += [_family(frames, scope, metric) for metric in given if metric.label and scope in metric.scopes]
     return found
 
 
@@ -165,12 +166,12 @@ def _of_batches(
     Counts, sums of whole numbers and extremes come from those of its adapters, everything else from the units.
     """
     metrics = tuple(metric for metric in metrics if "batch" in metric.scopes)
-    added = _combined(metrics)
+    added = {**_combined(metrics)}
     added |= {name: pl.col(name).any() for name in _supports(given)}
     names = (pl.col(name).first() for name in keys.BATCH)
     whole = parts.group_by("batch").agg(*names, *(value.alias(name) for name, value in added.items()))
     rest = {name: value for name, value in _aggregates(metrics).items() if name not in added}
-    own = _grouped(settle(frame.with_columns(_masked(metrics))), "batch", metrics, rest, settle=settle)
+    own = _grouped(frame.with_columns(_masked(metrics)), "batch", metrics, rest, settle=settle)
     return whole.join(own, on="batch", how="left")
 
 
@@ -189,7 +190,6 @@ def _aggregated(
     if more:
         key = "__member"
         frame = frame.with_columns(__member=pl.col("__row").min().over(scope, *more))
-    frame = settle(frame)
     named = [pl.col(name).first() for name in dict.fromkeys((scope, *more, "batch", *_names(scope))) if name != key]
     found = _grouped(frame, key, metrics, {**_aggregates(metrics), **supports}, settle=settle, named=named)
     of_batch = tuple(str(metric.over) for metric in metrics if metric.statistic.kind == "part")
@@ -209,10 +209,16 @@ def _grouped(
     voted = tuple(dict.fromkeys(metric.columns.of for metric in metrics if metric.statistic.kind == "std"))
     added = {metric.columns.of: None for metric in metrics if metric.statistic.adds_floats}
     summed = tuple(name for name in added if name not in voted)
+    frame = settle(frame.with_columns(pl.col(key).map_batches(_flagged, return_dtype=pl.Int64)))
     found = frame.group_by(key).agg(*named, *(value.alias(name) for name, value in aggregates.items()))
     if voted:
         found = found.join(advantages.counted(frame, voted, key, settle), on=key, how="left")
     return found.join(sums.summed(frame, summed, key, settle), on=key, how="left") if summed else found
+
+
+def _flagged(key: pl.Series) -> pl.Series:
+    """Return a key, known to be sorted if it is: its rows are then grouped where they lie, not gathered."""
+    return key.set_sorted() if key.is_sorted() else key
 
 
 # Expressions are values: the same some hundred for every chunk, and to build them takes as long as to work them out.
@@ -229,14 +235,16 @@ def _aggregates(metrics: tuple[Metric, ...]) -> dict[str, pl.Expr]:
     return made
 
 
-def _combined(metrics: Iterable[Metric]) -> dict[str, pl.Expr]:
+@cache
+def _combined(metrics: tuple[Metric, ...]) -> dict[str, pl.Expr]:
     made: dict[str, pl.Expr] = {}
     for metric in metrics:
         made |= metric.statistic.combined(metric.columns)
     return made
 
 
-def _masked(metrics: Iterable[Metric]) -> list[pl.Expr]:
+@cache
+def _masked(metrics: tuple[Metric, ...]) -> list[pl.Expr]:
     """Return the measures of which only some things take part, as columns of their own."""
     made: dict[str, pl.Expr] = {}
     for metric in metrics:

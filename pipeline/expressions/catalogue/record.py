@@ -46,9 +46,9 @@ class Support:
         return f"coalesce({given}, false)"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Metric:
-    """One metric, or with `label` a family of metrics whose names differ in one part.
+    """One metric, or with `label` a family of metrics whose names differ in one part. There is one record of each.
 
     Args:
         name: its name; of a family with the part that differs in braces.

@@ -17,7 +17,7 @@ OBJECT_STATE = "object"
 class RewardPart(BaseModel):
     """One entry of a dictionary reward."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     key: str
     value: float | None

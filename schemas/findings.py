@@ -39,7 +39,7 @@ CODES: dict[str, tuple[Severity, str]] = {
 class Finding(BaseModel):
     """One problem of an input. `error` refuses the batch, `warning` does not."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     code: str
     message: str

@@ -21,7 +21,7 @@ PositiveInt = Annotated[int, Field(ge=1, le=2**31)]
 class Settings(BaseModel):
     """How a run's numbers are computed. The names are the trainers' own."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     advantage_estimator: str = Field(
         default="grpo",
@@ -121,7 +121,7 @@ class RunConfig(BaseModel):
 class LedgerConfig(BaseModel):
     """A `ledger.toml`: defaults, then runs."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     ledger: str | None = Field(default=None, description="directory of the ledger, relative to this file")
     defaults: dict[str, Any] = Field(default_factory=dict)

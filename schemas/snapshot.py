@@ -21,7 +21,7 @@ TOO_WIDE = 0.5
 class Tolerance(BaseModel):
     """How far a mean may move: |a - b| <= max(absolute, relative * max(|a|, |b|))."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     absolute: float = Field(default=1e-12, description="in the metric's own unit")
     relative: float = Field(default=1e-9, description="share of the larger of the two magnitudes")
@@ -66,7 +66,7 @@ GivenTolerance = Annotated[Tolerance, BeforeValidator(_pair)]
 class Corridor(BaseModel):
     """How far a metric may be from the mean of its trusted history, either way: max(absolute, relative * |mean|)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     absolute: float = Field(default=0.0, ge=0, allow_inf_nan=False, description="in the metric's own unit")
     relative: float = Field(
@@ -79,7 +79,7 @@ class Corridor(BaseModel):
 class Selection(BaseModel):
     """Which batches and which tables a snapshot keeps. Nothing given: everything."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     runs: tuple[str, ...] = Field(default=(), description="runs by name; none: all")
     split: Literal["train", "eval"] | None = Field(default=None, description="train or eval; none: both")
@@ -94,7 +94,7 @@ class Selection(BaseModel):
 class SettingsUse(BaseModel):
     """Settings that batches were computed with, and how many batches of which runs."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     runs: dict[str, int]
     values: dict[str, Any]
@@ -112,7 +112,7 @@ class Versions(BaseModel):
 class Part(BaseModel):
     """One Parquet file of a large table: some whole batches."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     file: str = Field(pattern=r"^[a-z_]+-[0-9]+-[0-9a-f]+\.parquet$")
     rows: int = Field(ge=0)
@@ -122,7 +122,7 @@ class Part(BaseModel):
 class TableHeader(BaseModel):
     """One table of a stored snapshot; its rows follow as lines, or lie in parts."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     table: TableName
     columns: dict[str, Literal["bool", "int", "float", "str"]]
@@ -134,7 +134,7 @@ class TableHeader(BaseModel):
 class SnapshotHeader(BaseModel):
     """What a stored snapshot says of itself. Nothing of it depends on when, where or by whom it was saved."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     snapshot: int = Field(description="version of the file format")
     fingerprint: str = Field(description="of the content of all tables")
@@ -147,7 +147,7 @@ class SnapshotHeader(BaseModel):
 class SnapshotSettings(BaseModel):
     """The `[snapshot]` section of a `ledger.toml`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     directory: str | None = Field(default=None, description="directory of the snapshots, relative to the file")
     tables: tuple[TableName, ...] = Field(default=DEFAULT_TABLES, min_length=1)

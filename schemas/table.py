@@ -40,7 +40,7 @@ Timestamp = datetime
 class Table(BaseModel):
     """One row of a table; the class is the table's definition."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     relation: ClassVar[str]
     """Name of the table."""

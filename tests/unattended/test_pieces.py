@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -84,6 +85,25 @@ def test_a_piece_is_a_value(dumps: Path, tmp_path: Path, monkeypatch: pytest.Mon
     work = pieces.done_here(sent[0])
     assert sum(frame.height for frame in work.accepted) >= 1
     assert all(batch.samples.is_empty() for taken, _ in work.taken for batch in taken.batches)
+
+
+@pytest.mark.parametrize(("ending", "is_worth_it"), [("parquet", True), ("jsonl", False)])
+def test_a_byte_of_a_columnar_file_is_more_work(
+    ending: str, is_worth_it: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = tmp_path / "dumps"
+    directory.mkdir()
+    write = write_parquet if ending == "parquet" else write_json_lines
+    paths = [directory / f"{step}.{ending}" for step in range(3)]
+    for step, path in enumerate(paths):
+        write(path, [sample(step, number) for number in range(5)])
+    monkeypatch.setattr(pieces, "WORTH_IT", 1 + sum(path.stat().st_size for path in paths))
+    done = Mock(side_effect=pieces.done)
+    monkeypatch.setattr(pieces, "done", done)
+
+    published(directory, tmp_path / "ledger", 2)
+
+    assert done.called == is_worth_it
 
 
 def test_a_process_that_has_ended_costs_nothing_but_its_time(

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from benchmarks.suite.measure import Run
 
-SAMPLES, QUICK_SAMPLES = 2**19, 2**16
+SAMPLES, QUICK_SAMPLES = 2**20, 2**17
 SVG = ROOT / "docs" / "images" / "growth.svg"
 
 
@@ -49,7 +49,7 @@ def panels(samples: int) -> list[Panel]:
     return [
         Panel(
             "samples",
-            [samples * half // 2 for half in (1, 2, 3, 4)],
+            [samples // 2, samples, samples * 2, samples * 4],
             lambda value: {"steps": value // STEP_SAMPLES},
         ),
         Panel(

@@ -82,7 +82,7 @@ def test_a_batch_does_not_depend_on_its_company(dumps: list[Dump], chosen: dict[
             assert_frame_equal(frame.sort(frame.columns[:4]), apart, check_exact=True, check_row_order=False)
 
 
-@hypothesis_settings(max_examples=60)
+@hypothesis_settings(max_examples=30)
 @given(dumps=runs(max_batches=3, extras=True), chosen=settings())
 def test_alike_samples_that_count_several_times_give_the_bits_of_each_by_itself(
     dumps: list[Dump], chosen: dict[str, Any]
@@ -97,7 +97,7 @@ def test_alike_samples_that_count_several_times_give_the_bits_of_each_by_itself(
         assert_frame_equal(frame, apart[name], check_exact=True, check_row_order=name != "rollouts")
 
 
-@hypothesis_settings(max_examples=60)
+@hypothesis_settings(max_examples=30)
 @given(dumps=runs(max_batches=3, extras=True), chosen=settings(), seed=st.integers(0, 9))
 def test_samples_in_any_order_give_the_same_tables(dumps: list[Dump], chosen: dict[str, Any], seed: int) -> None:
     read = [batch_read(dump) for dump in dumps]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 from schemas.canonical import CanonicalSample
@@ -43,6 +44,12 @@ class SourceFile:
         return str(self.path)
 
 
+@cache
+def _no_samples() -> pl.DataFrame:
+    # One for all: a run of ten thousand batches would remember ten thousand empty frames of thirty columns.
+    return empty_frame(CanonicalSample)
+
+
 @dataclass(frozen=True)
 class BatchRead:
     """One batch as read. With a finding of severity error it is refused, and `samples` counts for nothing."""
@@ -52,7 +59,7 @@ class BatchRead:
     step: int | None
     source: str
     format: str
-    samples: pl.DataFrame = field(default_factory=lambda: empty_frame(CanonicalSample))
+    samples: pl.DataFrame = field(default_factory=_no_samples)
     explicit_groups: bool = False
     findings: tuple[Finding, ...] = ()
 
@@ -63,7 +70,7 @@ class BatchRead:
 
     def without_samples(self) -> BatchRead:
         """Return the batch as it is remembered, or sent, where its samples are not."""
-        return replace(self, samples=self.samples.clear())
+        return replace(self, samples=_no_samples())
 
     @property
     def key(self) -> tuple[str, str, int | None]:

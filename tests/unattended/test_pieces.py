@@ -84,7 +84,9 @@ def test_a_piece_is_a_value(dumps: Path, tmp_path: Path, monkeypatch: pytest.Mon
     assert len(sent) >= 8
     work = pieces.done_here(sent[0])
     assert sum(frame.height for frame in work.accepted) >= 1
-    assert all(batch.samples.is_empty() for taken, _ in work.taken for batch in taken.batches)
+    remembered = [batch.samples for taken, _ in work.taken for batch in taken.batches]
+    assert all(samples.is_empty() for samples in remembered)
+    assert len(set(map(id, remembered))) == 1
 
 
 @pytest.mark.parametrize(("ending", "is_worth_it"), [("parquet", True), ("jsonl", False)])

@@ -43,8 +43,8 @@ def summarise_mask(value: object) -> MaskSummary | None:
         return value
     if isinstance(value, Totalled):
         # A total alone would not show that -1 and 2 are in it; only what is not plain 0 and 1 is looked at one by one.
-        is_binary = getattr(value, "is_binary", bool)()
-        return MaskSummary(len(value), int(value.total()) if is_binary else sum(_whole(entry) for entry in value))
+        ones = getattr(value, "ones", lambda: None)()
+        return MaskSummary(len(value), sum(_whole(entry) for entry in value) if ones is None else ones)
     if isinstance(value, (list, tuple)):
         return MaskSummary(len(value), sum(_whole(entry) for entry in value))
     raise PydanticCustomError("mask_type", "a loss mask should be a list of 0 and 1")

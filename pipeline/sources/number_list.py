@@ -251,16 +251,29 @@ class NumberList:
             whole += sum(value for value in values if isinstance(value, int))
         return _joined(whole, floats)
 
+    def ones(self) -> int | None:
+        """Return how many elements are 1 (or True, 1.0), null where not every element is 0 or 1; reads each once."""
+        found = 0
+        for part in self._parts:
+            ones = self._ones(part)
+            if ones is None:
+                return None
+            found += ones
+        return found
+
     def is_binary(self) -> bool:
         """Whether every element is 0 or 1 (or False, True, 0.0, 1.0)."""
-        return all(self._is_binary(part) for part in self._parts)
+        return self.ones() is not None
 
-    def _is_binary(self, part: Part | list[Number]) -> bool:
-        if isinstance(part, list):
-            return all(value in {0, 1} for value in part)
-        if part[0] == BININT1:
-            return not self._raw(part)[1::2].translate(None, b"\x00\x01")
-        return part[0] == BOOLS or all(value in {0, 1} for value in _decode(part[0], self._raw(part)))
+    def _ones(self, part: Part | list[Number]) -> int | None:
+        if not isinstance(part, list) and part[0] == BININT1:
+            values = self._raw(part)[1::2]
+            ones = values.count(1)
+            return ones if ones + values.count(0) == len(values) else None
+        if not isinstance(part, list) and part[0] == BOOLS:
+            return self._raw(part).count(NEWTRUE)
+        numbers = part if isinstance(part, list) else _decode(part[0], self._raw(part))
+        return int(sum(numbers)) if all(number in {0, 1} for number in numbers) else None
 
     def __eq__(self, other: object) -> bool:
         """Compare with a list or another `NumberList`, element by element."""

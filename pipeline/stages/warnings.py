@@ -39,7 +39,7 @@ def _mixed_blocks(frame: pl.LazyFrame) -> pl.LazyFrame:
     blocks = firsts.group_by(*keys.BATCH, "group_rule").agg(rows=pl.col("row").sort(), adapters=pl.len())
     return blocks.filter(pl.col("adapters") > 1).with_columns(
         row=pl.col("rows").list.get(1),
-        value=pl.format("{} adapters", "adapters"),
+        value=pl.col("adapters").cast(pl.String) + " adapters",
         code=pl.lit("group_mixes_adapters"),
     )
 
@@ -56,7 +56,11 @@ def _differing_siblings(frame: pl.LazyFrame) -> pl.LazyFrame:
         first_reward=pl.when(pl.col("position") == pl.col("first_scored")).then("reward").max().over("rollout")
     )
     differing = frame.filter(pl.col("reward") != pl.col("first_reward"))
-    values = pl.format("{} and {} in {} {}", "first_reward", "reward", "kind", "id")
+    # Added, not formatted: `pl.format` panics in the streaming engine on what a filter leaves of several chunks.
+    first_reward, reward, kind, number = (
+        pl.col(name).cast(pl.String) for name in ("first_reward", "reward", "kind", "id")
+    )
+    values = first_reward + " and " + reward + " in " + kind + " " + number
     return differing.filter(pl.col("position") == pl.col("position").min().over("rollout")).with_columns(
         value=values, code=pl.lit("siblings_differ")
     )

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from pipeline.expressions import rewards
-
 if TYPE_CHECKING:
     from schemas.settings import Settings
 
@@ -17,11 +15,10 @@ BLOCK_SOURCES = (EXPLICIT, FIXED_FANOUT)
 
 
 def facts() -> dict[str, pl.Expr]:
-    """Return what the rules ask of a batch, for each of its stretches. Needs `batch` and `first_row`."""
+    """Return what the rules ask of a batch, for each of its stretches. Needs `batch`."""
     return {
-        "uses_raw_reward": rewards.uses_raw_reward(),
-        "__explicit": (pl.col("explicit_group").null_count().over("batch") == 0),
-        "__grouped": (pl.col("group_index").null_count().over("batch") == 0),
+        "__explicit": pl.col("explicit_group").null_count().over("batch") == 0,
+        "__grouped": pl.col("group_index").null_count().over("batch") == 0,
         "__size": pl.col("samples").sum().over("batch"),
     }
 

@@ -26,10 +26,14 @@ UNSCOPED_ROLLOUT = ("batch", "kind", "id", "group_index")
 """The faulty key without the adapter, kept to show what it would have said."""
 
 
+def continues_batch() -> pl.Expr:
+    """Return whether a row is of the batch of the row before it."""
+    return pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).shift(1)) for name in BATCH)
+
+
 def batch() -> pl.Expr:
     """Return the number of the batch, from 1. Needs every batch's samples one after another."""
-    same = pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).shift(1)) for name in BATCH)
-    return (~same).cum_sum().cast(pl.Int64)
+    return (~continues_batch()).cum_sum().cast(pl.Int64)
 
 
 def leader(keys: tuple[str, ...]) -> pl.Expr:

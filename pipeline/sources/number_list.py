@@ -261,10 +261,6 @@ class NumberList:
             found += ones
         return found
 
-    def is_binary(self) -> bool:
-        """Whether every element is 0 or 1 (or False, True, 0.0, 1.0)."""
-        return self.ones() is not None
-
     def _ones(self, part: Part | list[Number]) -> int | None:
         if not isinstance(part, list) and part[0] == BININT1:
             values = self._raw(part)[1::2]

@@ -142,9 +142,8 @@ def _lacking(
     needing = [(metric, metric.support) for metric in metrics if metric.support is not None]
     told = [(metric.name, _support(support), support.reason) for metric, support in needing]
     reasons = pl.LazyFrame(told, schema=dict.fromkeys(("metric", "support", "reason"), pl.String), orient="row")
-    nowhere = {_support(one): pl.repeat(value=False, n=pl.len()) for one in unsupported}
-    known = {_support(support): pl.col(_support(support)) for _, support in needing if support not in unsupported}
-    supports = {**known, **{name: value for name, value in nowhere.items() if any(name == one for _, one, _ in told)}}
+    nowhere = pl.repeat(value=False, n=pl.len())
+    supports = {_support(one): nowhere if one in unsupported else pl.col(_support(one)) for _, one in needing}
     if not supports:
         return _SCHEMA.to_frame().lazy()
     has = wide.select(scope, *_names(scope), **supports).unpivot(

@@ -23,17 +23,16 @@ if TYPE_CHECKING:
 ROLLOUT_VOTE, ROW_VOTE = "rollout_vote", "row_vote"
 SAMPLES, TOKENS = "samples", "all_trainable_tokens"
 """Columns of a stretch that say how many samples it stands for, and what they have of trainable tokens together."""
-_NAMES = (*keys.BATCH, "adapter_name", "adapter_slot", "kind", "id", "group_index")
+_KEYS = ("adapter_name", "adapter_slot", "kind", "id", "group_index")
 _VALUES = ("explicit_group", "reward", "raw_value", "has_raw_reward")
 _OF_MAINSTREAM = ("row", "trainable_tokens", "status", "remove_sample", "reward_parts")
-ALIKE = ("batch", *_NAMES[len(keys.BATCH) :], *_VALUES)
+ALIKE = ("batch", *_KEYS, *_VALUES)
 """Columns that the samples of a stretch have in common: all that the accounting knows of them, tokens apart."""
 
 
 def in_order(samples: pl.LazyFrame) -> pl.LazyFrame:
     """Return settled samples by batch and row; as they are where each batch's lie one after another, in their order."""
-    same = pl.all_horizontal(pl.col(name) == pl.col(name).shift(1) for name in keys.BATCH)
-    follows = (same & (pl.col("row") > pl.col("row").shift(1))).fill_null(value=False)
+    follows = (keys.continues_batch() & (pl.col("row") > pl.col("row").shift(1))).fill_null(value=False)
     firsts = samples.filter(~follows).select(keys.BATCH).collect()
     return samples.sort(*keys.BATCH, "row") if firsts.is_duplicated().any() else samples
 
@@ -87,12 +86,12 @@ def stretches(frame: pl.LazyFrame, settings: Settings, counted: Mapping[str, pl.
         .select(pl.col(name).diff().fill_null(pl.col(name)) for name in together)
     )
     firsts = frame.select("starts", first_row="row").filter("starts").drop("starts")
-    best = frame.select("stretch", "batch", *_NAMES, *_VALUES, *_OF_MAINSTREAM, rank=rank).filter(
+    best = frame.select("stretch", "batch", *keys.BATCH, *_KEYS, *_VALUES, *_OF_MAINSTREAM, rank=rank).filter(
         pl.col("rank") == pl.col("rank").max().over("stretch")
     )
     return (
         pl.concat([best.rename({"stretch": "position"}), firsts, lasts], how="horizontal")
-        .with_columns(**groups.facts())
+        .with_columns(uses_raw_reward=rewards.uses_raw_reward(), **groups.facts())
         .with_columns(group_source=groups.group_source(settings), raw_reward=rewards.raw_reward())
         .with_columns(
             adapter=keys.leader(keys.ADAPTER),

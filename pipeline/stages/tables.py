@@ -76,9 +76,7 @@ def weighed(frame: pl.LazyFrame, settle: sums.Settle) -> pl.LazyFrame:
     Columns named `batch_…` are the batch's, equal on all of its adapters.
     """
     figures = frame.select(
-        *keys.BATCH,
-        "adapter_name",
-        "adapter_slot",
+        *AdapterRow.grain,
         "batch",
         "adapter",
         SAMPLES,
@@ -93,7 +91,7 @@ def weighed(frame: pl.LazyFrame, settle: sums.Settle) -> pl.LazyFrame:
     )
     frame = settle(figures)
     counted = frame.group_by("adapter").agg(
-        pl.col(*keys.BATCH, "adapter_name", "adapter_slot", "batch").first(),
+        pl.col(*AdapterRow.grain, "batch").first(),
         a_samples=pl.col(SAMPLES).sum(),
         a_rollouts=pl.col("leads_episode").sum().cast(pl.Int64),
         a_tokens=pl.col(TOKENS).sum(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import cache
 from typing import TYPE_CHECKING
 
 from pipeline.expressions.catalogue import METRICS, SCOPES, UNITS, accounting
@@ -57,6 +58,7 @@ def _named(made: Sequence[Query], words: Collection[str]) -> list[Query]:
     return [view for view in made if view.name in needed]
 
 
+@cache
 def fingerprint() -> str:
     """Return what tells these views from those of another version: a digest of all that is created."""
     texts = [macro.statement for macro in queries("macros")]

@@ -47,7 +47,7 @@ def _inside(value: object) -> list[Any]:  # noqa: PLR0911 -- one return a kind
         case Placeholder():
             return [value.args, value.state, value.items, value.entries, repr(value)]
         case NumberList():
-            return [len(value), value.total(), value.is_binary(), repr(value)]
+            return [len(value), value.total(), value.ones(), repr(value)]
         case ArrayValue():
             return [value.size, repr(value), value.to_list()[:3], value.total()]
         case _:

@@ -122,8 +122,7 @@ def test_totals(pattern: list[int | float], times: int) -> None:
     found: Any = read_pickle(pickle.dumps(value, 2)).value
 
     assert isinstance(found, NumberList)
-    assert found.is_binary() == all(number in {0, 1} for number in value)
-    assert found.ones() == (sum(value) if found.is_binary() else None)
+    assert found.ones() == (sum(value) if all(number in {0, 1} for number in value) else None)
     if all(isinstance(number, int) for number in value):
         assert found.total() == sum(value)
         assert type(found.total()) is int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -10,8 +10,10 @@ from schemas.table import Int64, Table, TokenCount
 
 REWARD_STATES = ("ok", "missing", "nan", "inf", "other")
 """States of a reward as published."""
-OBJECT_STATE = "object"
+OBJECT_STATE: Final = "object"
 """State of a dictionary reward before a `reward_key` is applied."""
+RewardState = Literal["ok", "missing", "nan", "inf", "other", "object"]
+"""All of them: one type for all stages, so that nothing is converted on the way."""
 
 
 class RewardPart(BaseModel):
@@ -58,11 +60,11 @@ class CanonicalSample(Table):
     group_index: Int64 | None = Field(description="group_index as dumped")
     explicit_group: Int64 | None = Field(description="label of the prompt group that the batch carries")
     reward_value: float | None = Field(description="the reward, where it is a finite number")
-    reward_value_state: str = Field(description="state of the reward: ok, missing, nan, inf, other, object")
+    reward_value_state: RewardState = Field(description="state of the reward: ok, missing, nan, inf, other, object")
     reward_parts: list[RewardPart] | None = Field(description="entries of a dictionary reward")
     has_raw_reward: bool = Field(description="whether metadata has the key raw_reward")
     raw_value: float | None = Field(description="metadata.raw_reward, where it is a finite number")
-    raw_value_state: str = Field(description="state of metadata.raw_reward: ok, missing, nan, inf, other")
+    raw_value_state: RewardState = Field(description="state of metadata.raw_reward: ok, missing, nan, inf, other")
     response_length: TokenCount | None = Field(description="tokens of the response")
     mask_tokens: TokenCount | None = Field(description="sum of the loss mask; null where there is none")
     remove_sample: bool = Field(description="whether the sample is removed from the loss")

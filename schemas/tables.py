@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from schemas.canonical import RewardPart
+from schemas.canonical import RewardPart, RewardState
 from schemas.table import Int64, Table, Timestamp
+
+Kind = Literal["rollout", "sample", "position"]
+"""What identifies a rollout."""
 
 _BATCH = ("run", "split", "step")
 _ADAPTER = ("adapter_name", "adapter_slot")
@@ -84,16 +87,16 @@ class SampleRow(Table):
     adapter_name: str | None = Field(description="LoRA adapter's name; null for no adapter")
     adapter_slot: Int64 | None = Field(description="LoRA adapter's slot; null for no adapter")
     registration_id: str | None = Field(description="registration of the adapter that made the sample, where dumped")
-    kind: str = Field(description="what identifies the rollout: rollout (rollout_id), sample (index), position (row)")
+    kind: Kind = Field(description="what identifies the rollout: rollout (rollout_id), sample (index), position (row)")
     id: Int64 = Field(description="the rollout's id of that kind; unique only within batch, adapter, kind and group")
     group_index: Int64 | None = Field(description="group_index as dumped")
     prompt_group: Int64 = Field(description="0-based ordinal of the prompt group in the batch, by first row")
     rollout_id: Int64 | None = Field(description="rollout_id as dumped")
     sample_index: Int64 | None = Field(description="index as dumped")
     reward: float | None = Field(description="the sample's reward, or reward[reward_key]; null where not ok")
-    reward_state: str = Field(description="ok, missing, nan, inf, other")
+    reward_state: RewardState = Field(description="ok, missing, nan, inf, other")
     raw_reward: float | None = Field(description="what the episode metrics average; null where not ok")
-    raw_reward_state: str = Field(description="ok, missing, nan, inf, other")
+    raw_reward_state: RewardState = Field(description="ok, missing, nan, inf, other")
     response_length: Int64 | None = Field(description="tokens of the response")
     trainable_tokens: Int64 = Field(
         description="tokens that reach the loss: 0 if removed, else the mask's sum, else response_length"
@@ -138,7 +141,7 @@ class RolloutRow(Table):
     step: Int64 = Field(description="the batch's number")
     adapter_name: str | None = Field(description="LoRA adapter's name; null for no adapter")
     adapter_slot: Int64 | None = Field(description="LoRA adapter's slot; null for no adapter")
-    kind: str = Field(description="what identifies the rollout: rollout, sample, position")
+    kind: Kind = Field(description="what identifies the rollout: rollout, sample, position")
     id: Int64 = Field(description="the rollout's id of that kind")
     group_index: Int64 | None = Field(description="group_index of its first sample")
     prompt_group: Int64 = Field(description="ordinal of the prompt group in the batch")

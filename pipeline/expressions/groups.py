@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from pipeline.expressions import keys
+
 if TYPE_CHECKING:
     from schemas.settings import Settings
 
@@ -15,11 +17,12 @@ BLOCK_SOURCES = (EXPLICIT, FIXED_FANOUT)
 
 
 def facts() -> dict[str, pl.Expr]:
-    """Return what the rules ask of a batch, for each of its stretches. Needs `batch`."""
+    """Return what the rules ask of a batch, from its stretches: aggregations."""
     return {
-        "__explicit": pl.col("explicit_group").null_count().over("batch") == 0,
-        "__grouped": pl.col("group_index").null_count().over("batch") == 0,
-        "__size": pl.col("samples").sum().over("batch"),
+        "__explicit": pl.col("explicit_group").null_count() == 0,
+        "__grouped": pl.col("group_index").null_count() == 0,
+        "__size": pl.col("samples").sum(),
+        "__first": pl.col("position").min(),
     }
 
 
@@ -51,7 +54,9 @@ def rule_value(settings: Settings) -> pl.Expr:
 
 def ordinal(leader: str) -> pl.Expr:
     """Return the 0-based ordinal of a group in its batch by first row, from the position of its first sample."""
-    return pl.col(leader).rank("dense").over("batch").cast(pl.Int64) - 1
+    begun = keys.leads(leader).cum_sum().cast(pl.Int64)
+    # The first stretch of a batch begins a group.
+    return begun.gather(leader) - begun.gather("__first")
 
 
 def _has_fixed_fanout(settings: Settings) -> pl.Expr:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import polars as pl
 
-KINDS = pl.Enum(["rollout", "sample", "position"])
-"""Kinds of id; an enumeration, as windows over small numbers are quicker than over texts."""
+from schemas.frames import polars_type
+from schemas.tables import Kind
+
+KINDS = polars_type(Kind)
 
 
 def kind() -> pl.Expr:

@@ -41,6 +41,23 @@ def leader(keys: tuple[str, ...]) -> pl.Expr:
     return pl.col("position").min().over(*keys)
 
 
+def are_in_order(keys: tuple[str, ...]) -> pl.Expr:
+    """Return whether rows come in the order of `keys`, nulls first: equal ones then lie one after another."""
+    follows = pl.lit(value=True)
+    for name in reversed(keys):
+        value, before = pl.col(name), pl.col(name).shift(1)
+        is_later = (value > before).fill_null(before.is_null() & value.is_not_null())
+        follows = is_later | (value.eq_missing(before) & follows)
+    return follows.slice(1).all()
+
+
+def leader_in_order(keys: tuple[str, ...]) -> pl.Expr:
+    """Return what `leader` does, of rows that come in the order of `keys`: no window, which costs by its groups."""
+    continues = pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).shift(1)) for name in keys)
+    is_first = ~continues | (pl.int_range(pl.len()) == 0)
+    return pl.when(is_first).then("position").forward_fill()
+
+
 def leads(key: str) -> pl.Expr:
     """Return whether a row is the first of its `key`, a column made by `leader`."""
     return pl.col("position") == pl.col(key)

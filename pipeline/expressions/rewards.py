@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from schemas.canonical import OBJECT_STATE
+from schemas.canonical import OBJECT_STATE, RewardState
+from schemas.frames import polars_type
 
 if TYPE_CHECKING:
     from schemas.settings import Settings
+
+_STATE = polars_type(RewardState)
 
 
 def reward(settings: Settings) -> pl.Expr:
@@ -38,10 +41,10 @@ def reward_state(settings: Settings) -> pl.Expr:
     if settings.reward_weights is not None:
         states = [_state(key) for key, _ in _weights(settings)]
         failing = pl.coalesce(pl.when(state != "ok").then(state) for state in states)
-        overflows = pl.when(reward(settings).is_null()).then(pl.lit("inf")).otherwise(pl.lit("ok"))
+        overflows = pl.when(reward(settings).is_null()).then(pl.lit("inf", _STATE)).otherwise(pl.lit("ok", _STATE))
         return pl.when(_is_object()).then(failing.fill_null(overflows)).otherwise(plain)
     if settings.reward_key is None:
-        return pl.when(_is_object()).then(pl.lit("other")).otherwise(plain)
+        return pl.when(_is_object()).then(pl.lit("other", _STATE)).otherwise(plain)
     return pl.when(_is_object()).then(_state(settings.reward_key)).otherwise(plain)
 
 
@@ -55,12 +58,12 @@ def _finite(value: pl.Expr) -> pl.Expr:
 
 
 def _state(key: str) -> pl.Expr:
-    return _part(key).struct.field("state").fill_null("missing")
+    return _part(key).struct.field("state").fill_null("missing").cast(_STATE)
 
 
 def uses_raw_reward() -> pl.Expr:
-    """Return whether the first sample of the batch has `metadata.raw_reward`, which decides for all of them."""
-    return (pl.col("has_raw_reward") & (pl.col("first_row") == 0)).any().over("batch")
+    """Return whether the first sample of a batch has `metadata.raw_reward`, which decides for all: an aggregation."""
+    return (pl.col("has_raw_reward") & (pl.col("first_row") == 0)).any()
 
 
 def raw_reward() -> pl.Expr:

@@ -37,8 +37,14 @@ _KEY = list(BATCH)
 
 
 def kept_schema(table: type[Table]) -> pl.Schema:
-    """Return the columns of a table that are content, with their types."""
-    return pl.Schema({name: dtype for name, dtype in polars_schema(table).items() if name not in _NOT_CONTENT})
+    """Return the columns of a table that are content, with their types; words are texts, whichever there can be."""
+    return pl.Schema(
+        {
+            name: pl.String() if isinstance(dtype, pl.Enum) else dtype
+            for name, dtype in polars_schema(table).items()
+            if name not in _NOT_CONTENT
+        }
+    )
 
 
 def normal_settings(text: str) -> str:

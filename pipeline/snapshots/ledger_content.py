@@ -80,7 +80,8 @@ def _table(layout: Layout, name: str, batches: pl.DataFrame, metrics: Sequence[s
     if table in GENERATION_TABLES:
         return TableContent(table, schema, (batches.select(schema.names()).lazy(),))
     names = batches[publication.SEGMENT].drop_nulls().unique().sort()
-    pieces = (segments.read_segment(layout, segment, name).select(schema.names()) for segment in names)
+    columns = [pl.col(column).cast(dtype) for column, dtype in schema.items()]
+    pieces = (segments.read_segment(layout, segment, name).select(columns) for segment in names)
     if name == MetricRow.relation and metrics:
         pieces = (piece.filter(_is_kept(metrics)) for piece in pieces)
     # A segment may hold batches that are not selected.

@@ -9,7 +9,7 @@ import polars as pl
 from pipeline.sources.column_types import METADATA, is_text, struct_fields
 from pipeline.sources.json_text import parse
 from pipeline.sources.values import MAX_TEXT, Reward, classify
-from schemas.canonical import OBJECT_STATE, RewardPart
+from schemas.canonical import OBJECT_STATE, RewardPart, RewardState
 from schemas.frames import polars_type
 
 if TYPE_CHECKING:
@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 JSON_TEXT = "reward_json"
 """Column of JSON text that holds rewards of mixed types, which one typed column cannot; where null, `reward` counts."""
 
+_STATE = polars_type(RewardState)
 _PARTS = pl.List(polars_type(RewardPart))
-_REWARD = pl.Struct({"value": pl.Float64(), "state": pl.String(), "parts": _PARTS})
+_REWARD = pl.Struct({"value": pl.Float64(), "state": _STATE, "parts": _PARTS})
 
 
 def canonical(types: Types) -> dict[str, pl.Expr]:
@@ -32,7 +33,7 @@ def canonical(types: Types) -> dict[str, pl.Expr]:
         "reward_parts": parts,
         "has_raw_reward": present,
         "raw_value": pl.when(present).then(raw_value),
-        "raw_value_state": pl.when(present).then(raw_state).otherwise(pl.lit("missing")),
+        "raw_value_state": pl.when(present).then(raw_state).otherwise(_state("missing")),
     }
 
 
@@ -69,33 +70,37 @@ def _raw_reward(types: Types) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
             pl.col(METADATA).struct.field(name) for name in ("raw_value", "raw_state", "has_raw_reward")
         )
         own = pl.when(own_present)
-        value, state = own.then(own_value).otherwise(value), own.then(own_state).otherwise(state)
+        value, state = own.then(own_value).otherwise(value), own.then(own_state.cast(_STATE)).otherwise(state)
         present = present | own_present
     if isinstance(types.get("has_raw_reward"), pl.Boolean):
         present = pl.coalesce("has_raw_reward", present)
     # A dictionary is no number here: reward_key is not applied to raw rewards.
-    return present, value, pl.when(state == OBJECT_STATE).then(pl.lit("other")).otherwise(state)
+    return present, value, pl.when(state == OBJECT_STATE).then(_state("other")).otherwise(state)
+
+
+def _state(word: RewardState) -> pl.Expr:
+    return pl.lit(word, _STATE)
 
 
 def _missing() -> tuple[pl.Expr, pl.Expr]:
-    return pl.lit(None, pl.Float64), pl.lit("missing")
+    return pl.lit(None, pl.Float64), _state("missing")
 
 
 def _number(column: pl.Expr, dtype: pl.DataType) -> tuple[pl.Expr, pl.Expr]:
     """Return (finite float64 or null, state) of a column of any type."""
     if isinstance(dtype, pl.Null):
         return _missing()
-    absent = pl.when(column.is_null()).then(pl.lit("missing"))
+    absent = pl.when(column.is_null()).then(_state("missing"))
     if isinstance(dtype, pl.Struct):
         # A struct of nulls only is how columnar files write "no dictionary" beside rows that have one.
-        return pl.lit(None, pl.Float64), absent.otherwise(pl.lit(OBJECT_STATE))
+        return pl.lit(None, pl.Float64), absent.otherwise(_state(OBJECT_STATE))
     if not (dtype.is_numeric() or isinstance(dtype, pl.Boolean)):
-        return pl.lit(None, pl.Float64), absent.otherwise(pl.lit("other"))
+        return pl.lit(None, pl.Float64), absent.otherwise(_state("other"))
     number = column.cast(pl.Float64)
-    state = absent.when(number.is_nan()).then(pl.lit("nan")).when(number.is_infinite()).then(pl.lit("inf"))
+    state = absent.when(number.is_nan()).then(_state("nan")).when(number.is_infinite()).then(_state("inf"))
     # -0.0 becomes 0.0, as everywhere (see values.number). Adding 0.0 would not do it: the engine leaves that out.
     finite = pl.when(number == 0).then(pl.lit(0.0)).when(number.is_finite()).then(number)
-    return finite, state.otherwise(pl.lit("ok"))
+    return finite, state.otherwise(_state("ok"))
 
 
 def _parts(dtype: pl.DataType | None) -> pl.Expr:
@@ -110,9 +115,9 @@ def _parts(dtype: pl.DataType | None) -> pl.Expr:
 def _part(name: str, dtype: pl.DataType) -> pl.Expr:
     column = pl.col("reward").struct.field(name)
     value, state = _number(column, dtype)
-    state = pl.when(state == OBJECT_STATE).then(pl.lit("other")).otherwise(state)
+    state = pl.when(state == OBJECT_STATE).then(_state("other")).otherwise(state)
     text = column.cast(pl.String).str.slice(0, MAX_TEXT) if is_text(dtype) else pl.lit(None, pl.String)
-    entry = pl.struct(key=pl.lit(name), value=value, state=state, text=text)
+    entry = pl.struct(key=pl.lit(name), value=value, state=state.cast(pl.String), text=text)
     return pl.when(column.is_not_null()).then(entry)
 
 

@@ -59,7 +59,7 @@ def account(samples: pl.LazyFrame, batches: pl.LazyFrame, settings: Settings, en
     identified = settle(stage.identified(stage.in_order(settle(samples)), settings))
     chosen = catalogue.selected(settings.metrics)
     is_measured = any(metric.family != OWN_FAMILY for metric in chosen)
-    stretches = settle(stage.stretches(identified, settings, units.OF_STRETCHES if is_measured else {}))
+    stretches = settle(stage.stretches(identified, settings, units.OF_STRETCHES if is_measured else {}, settle))
     stretches = settle(stage.with_rollouts(stretches, settle))
     stretches = settle(stage.with_advantages(stretches, settings, settle))
     stretches = settle(stage.with_episode_rewards(stretches, settle))

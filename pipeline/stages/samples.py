@@ -62,7 +62,9 @@ def identified(samples: pl.LazyFrame, settings: Settings) -> pl.LazyFrame:
     )
 
 
-def stretches(frame: pl.LazyFrame, settings: Settings, counted: Mapping[str, pl.Expr]) -> pl.LazyFrame:
+def stretches(
+    frame: pl.LazyFrame, settings: Settings, counted: Mapping[str, pl.Expr], settle: sums.Settle
+) -> pl.LazyFrame:
     """Return one row a stretch, with its samples, its keys and its prompt group.
 
     Of its samples it has the one with most trainable tokens, the first of them on ties; `first_row` is its first one's.
@@ -73,6 +75,7 @@ def stretches(frame: pl.LazyFrame, settings: Settings, counted: Mapping[str, pl.
         frame: samples with their stretch.
         settings: how prompt groups are found.
         counted: what else a stretch has of its samples together: whole numbers by name.
+        settle: works a frame out.
     """
     # Tokens and row in one number have no ties, so what is largest does not depend on an engine's order.
     rank = pl.col("trainable_tokens") * MAX_ROWS_IN_BATCH - pl.col("row")
@@ -89,17 +92,29 @@ def stretches(frame: pl.LazyFrame, settings: Settings, counted: Mapping[str, pl.
     best = frame.select("stretch", "batch", *keys.BATCH, *_KEYS, *_VALUES, *_OF_MAINSTREAM, rank=rank).filter(
         pl.col("rank") == pl.col("rank").max().over("stretch")
     )
-    return (
-        pl.concat([best.rename({"stretch": "position"}), firsts, lasts], how="horizontal")
-        .with_columns(uses_raw_reward=rewards.uses_raw_reward(), **groups.facts())
+    found = settle(pl.concat([best.rename({"stretch": "position"}), firsts, lasts], how="horizontal"))
+    of_batches = found.group_by("batch").agg(uses_raw_reward=rewards.uses_raw_reward(), **groups.facts())
+    found = settle(
+        sums.looked_up(found, of_batches, "batch")
         .with_columns(group_source=groups.group_source(settings), raw_reward=rewards.raw_reward())
         .with_columns(
             adapter=keys.leader(keys.ADAPTER),
             bucket=keys.leader(keys.UNSCOPED_ROLLOUT),
             group_rule=groups.rule_value(settings),
         )
-        .with_columns(group=keys.leader(keys.PROMPT_GROUP), episode=keys.leader(keys.EPISODE_ROLLOUT))
-        .with_columns(rollout=keys.leader(keys.ROLLOUT), prompt_group=groups.ordinal("group"))
+        .with_columns(group=keys.leader(keys.PROMPT_GROUP))
+        .with_columns(prompt_group=groups.ordinal("group"))
+    )
+    return _with_rollout_keys(found, settle)
+
+
+def _with_rollout_keys(frame: pl.LazyFrame, settle: sums.Settle) -> pl.LazyFrame:
+    """Add `episode` and `rollout`. There are about as many of them as rows, so that windows are worth being avoided."""
+    wanted = {"episode": keys.EPISODE_ROLLOUT, "rollout": keys.ROLLOUT}
+    in_order = settle(frame.select(keys.are_in_order(key).alias(name) for name, key in wanted.items())).collect()
+    return frame.with_columns(
+        (keys.leader_in_order(key) if in_order[name].item() else keys.leader(key)).alias(name)
+        for name, key in wanted.items()
     )
 
 
@@ -152,10 +167,20 @@ def with_episode_rewards(frame: pl.LazyFrame, settle: sums.Settle) -> pl.LazyFra
     `episode_reward` and `bucket_reward` stand on the first stretch of their key only: a mean over them counts each
     once. `bucket_share` is what one sample is of its bucket.
     """
-    several = {key: settle(of_several(frame, key, SAMPLES, "raw_reward")) for key in ("episode", "bucket")}
+    # Where groups are those of group_index, episode rollouts are those of the normalisation, which are known already.
+    is_known = frame.select((pl.col("episode") == pl.col("rollout")).all()).collect().item()
+    known = {f"in_episode_{part}": f"in_rollout_{part}" for part in ("n", "mean")}
     found = [
-        _raw_rewards(frame, few, key, settle, {f"in_{key}_{part}": part for part in ("n", "mean")})
-        for key, few in several.items()
+        frame.select(**known)
+        if key == "episode" and is_known
+        else _raw_rewards(
+            frame,
+            settle(of_several(frame, key, SAMPLES, "raw_reward")),
+            key,
+            settle,
+            {f"in_{key}_{part}": part for part in ("n", "mean")},
+        )
+        for key in ("episode", "bucket")
     ]
     return pl.concat([frame, *found], how="horizontal").with_columns(
         episode_reward=pl.when(keys.leads("episode")).then("in_episode_mean"),

@@ -10,8 +10,8 @@ import polars as pl
 from pipeline.expressions import advantages, keys, sums
 from pipeline.expressions.catalogue.accounting import PREPARED
 from pipeline.stages.samples import ROLLOUT_VOTE, SAMPLES, TOKENS
-from schemas.canonical import REWARD_STATES, CanonicalSample
-from schemas.frames import polars_schema
+from schemas.canonical import REWARD_STATES
+from schemas.frames import polars_schema, stored_schema
 from schemas.tables import AdapterRow, MetricRow, PromptGroupRow, RolloutRow, SampleRow
 
 if TYPE_CHECKING:
@@ -28,9 +28,7 @@ def stored_samples(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 @cache
 def _sample_columns() -> list[pl.Expr]:
-    published = polars_schema(SampleRow)
-    schema = {**published, **polars_schema(CanonicalSample), **published}
-    return [pl.col(name).cast(dtype) for name, dtype in schema.items()]
+    return [pl.col(name).cast(dtype) for name, dtype in stored_schema(SampleRow).items()]
 
 
 def rollouts(frame: pl.LazyFrame, settings: Settings) -> pl.LazyFrame:

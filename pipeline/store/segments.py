@@ -10,11 +10,18 @@ import polars as pl
 from pipeline.expressions.keys import BATCH
 from pipeline.store import durable
 from pipeline.store.layout import SEGMENT_TABLES
+from schemas.frames import stored_schema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pipeline.store.layout import Layout
+
+
+_WORDS = {
+    table.relation: {name: dtype for name, dtype in stored_schema(table).items() if isinstance(dtype, pl.Enum)}
+    for table in SEGMENT_TABLES
+}
 
 
 def write_segment(layout: Layout, tables: Mapping[str, pl.DataFrame | pl.LazyFrame]) -> str:
@@ -35,8 +42,9 @@ def write_segment(layout: Layout, tables: Mapping[str, pl.DataFrame | pl.LazyFra
 
 
 def read_segment(layout: Layout, segment: str, relation: str) -> pl.LazyFrame:
-    """Return a table of a segment."""
-    return pl.scan_parquet(layout.segment_file(segment, relation), glob=False, hive_partitioning=False)
+    """Return a table of a segment; columns of words are enumerations, also where an earlier version wrote texts."""
+    stored = pl.scan_parquet(layout.segment_file(segment, relation), glob=False, hive_partitioning=False)
+    return stored.with_columns(pl.col(name).cast(dtype) for name, dtype in _WORDS[relation].items())
 
 
 def joined(layout: Layout, names: Sequence[str]) -> str:

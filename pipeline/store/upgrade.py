@@ -14,9 +14,7 @@ from pipeline.expressions import versions
 from pipeline.store import segments
 from pipeline.store.layout import SEGMENT_TABLES
 from pipeline.store.publication import SEGMENT, Publication
-from schemas.canonical import CanonicalSample
-from schemas.frames import empty_frame, polars_schema
-from schemas.tables import SampleRow
+from schemas.frames import empty_frame, stored_schema
 
 if TYPE_CHECKING:
     from pipeline.store.layout import Layout
@@ -49,10 +47,5 @@ def _table(layout: Layout, segment: str, table: type[Table]) -> pl.DataFrame | p
         return empty_frame(table)
     stored = segments.read_segment(layout, segment, table.relation)
     known = stored.collect_schema()
-    absent = [pl.lit(None, dtype).alias(name) for name, dtype in _columns(table).items() if name not in known]
+    absent = [pl.lit(None, dtype).alias(name) for name, dtype in stored_schema(table).items() if name not in known]
     return stored.with_columns(absent)
-
-
-def _columns(table: type[Table]) -> pl.Schema:
-    schema = polars_schema(table)
-    return schema if table is not SampleRow else pl.Schema({**polars_schema(CanonicalSample), **schema})

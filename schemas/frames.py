@@ -47,6 +47,13 @@ def polars_schema(table: type[Table]) -> pl.Schema:
 
 
 @cache
+def answered_schema(table: type[Table]) -> pl.Schema:
+    """Return the types that SQL over a table answers with: words are texts."""
+    schema = polars_schema(table)
+    return pl.Schema({name: pl.String() if isinstance(dtype, pl.Enum) else dtype for name, dtype in schema.items()})
+
+
+@cache
 def stored_schema(table: type[Table]) -> pl.Schema:
     """Return the columns of a table as it is kept: samples have the canonical ones too, for a recomputation."""
     published = polars_schema(table)

@@ -43,7 +43,6 @@ class Votes:
         low, high = (sums.scaled(pl.col(f"{self.name}_{end}"), self._exp) for end in ("min", "max"))
         return pl.max_horizontal(high - self._scaled_mean, self._scaled_mean - low)
 
-    @property
     def deviation_scale(self) -> pl.Expr:
         """Exponent that brings distances from the mean below 2, on top of 2^exp."""
         return sums.exponent(self.spread)
@@ -69,7 +68,7 @@ class Votes:
         return {
             f"__exp_{self.name}": sums.power_of_two(-self._exp),
             f"__mean_{self.name}": self._scaled_mean,
-            f"__half_{self.name}": sums.power_of_two(-self.deviation_scale) * 0.5,
+            f"__half_{self.name}": sums.power_of_two(-self._scale) * 0.5,
         }
 
     def centred(self, value: pl.Expr) -> pl.Expr:
@@ -92,6 +91,10 @@ class Votes:
         return pl.col(f"{self.name}_exp")
 
     @property
+    def _scale(self) -> pl.Expr:
+        return pl.col(f"{self.name}_scale")
+
+    @property
     def _scaled_mean(self) -> pl.Expr:
         return pl.col(f"{self.name}_scaled_mean")
 
@@ -108,7 +111,7 @@ class Votes:
         """Unbiased standard deviation in units of 2^exp; null for fewer than two votes."""
         n = pl.col(f"{self.name}_n")
         variance = sums.quotient(pl.col(f"{self.name}_squares"), n - 1)
-        return pl.when(n > 1).then(variance.sqrt() * 2.0 * sums.power_of_two(self.deviation_scale))
+        return pl.when(n > 1).then(variance.sqrt() * 2.0 * sums.power_of_two(self._scale))
 
 
 def counted(
@@ -123,7 +126,11 @@ def counted(
     frame = settle(frame.select(key, *dict.fromkeys((*names, *weights.values()))))
     found = sums.summed(frame, names, key, settle, weights)
     # Columns, not expressions, from here on: each of these is used many times over.
-    found = settle(found.with_columns(vote.scaled_mean().alias(f"{name}_scaled_mean") for name, vote in votes.items()))
+    found = settle(
+        found.with_columns(
+            vote.scaled_mean().alias(f"{name}_scaled_mean") for name, vote in votes.items()
+        ).with_columns(vote.deviation_scale().alias(f"{name}_scale") for name, vote in votes.items())
+    )
     squares = {name: vote.square() for name, vote in votes.items()}
     factors = {name: factor for vote in votes.values() for name, factor in vote.factors.items()}
     found = sums.with_scaled_sums(frame, found, key, "squares", values=squares, factors=factors, weights=weights)

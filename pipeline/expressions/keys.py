@@ -58,6 +58,15 @@ def leader_in_order(keys: tuple[str, ...]) -> pl.Expr:
     return pl.when(is_first).then("position").forward_fill()
 
 
+def flagged(key: str) -> pl.Expr:
+    """Return a key of few values, known to be sorted if it is: rows are then grouped where they lie, not gathered."""
+    return pl.col(key).map_batches(_flagged, return_dtype=pl.Int64)
+
+
+def _flagged(key: pl.Series) -> pl.Series:
+    return key.set_sorted() if key.is_sorted() else key
+
+
 def leads(key: str) -> pl.Expr:
     """Return whether a row is the first of its `key`, a column made by `leader`."""
     return pl.col("position") == pl.col(key)

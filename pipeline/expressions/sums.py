@@ -84,12 +84,17 @@ def summed(
 ) -> pl.LazyFrame:
     """Return one row a key with, for every column c, `c_n`, `c_min`, `c_max`, `c_exp` and `c_sum`.
 
-    The sum over `key` is c_sum * 2^c_exp. Nulls take no part. A key with nothing to add has n = 0 and sum 0.
+    Keys come in the order of their first rows; the sum over a key is c_sum * 2^c_exp. Nulls take no part. A key with
+    nothing to add has n = 0 and sum 0.
     """
     expressions = [expression for c in columns for expression in _extremes(c, weights.get(c))]
     used = dict.fromkeys((*columns, *(weights[c] for c in columns if c in weights)))
     frame = settle(frame.select(key, *used))
-    scales = frame.group_by(key).agg(expressions).with_columns(_exponent(c).alias(f"{c}_exp") for c in columns)
+    scales = (
+        frame.group_by(key, maintain_order=True)
+        .agg(expressions)
+        .with_columns(_exponent(c).alias(f"{c}_exp") for c in columns)
+    )
     factors = {f"__to_{c}": power_of_two(-pl.col(f"{c}_exp")) for c in columns}
     values = {c: pl.col(c) * pl.col(f"__to_{c}") for c in columns}
     return with_scaled_sums(frame, settle(scales), key, "sum", values=values, factors=factors, weights=weights)
@@ -109,7 +114,7 @@ def with_scaled_sums(
 
     Args:
         frame: what is added.
-        scales: one row a key.
+        scales: one row a key, in the order of their first rows in `frame`.
         key: column of both.
         suffix: what the sums are called.
         values: expressions over the columns of `frame` and over `factors`.
@@ -122,11 +127,11 @@ def with_scaled_sums(
         .with_columns((value * pl.col(f"__up_{c}")).alias(f"__value_{c}") for c, value in values.items())
         .with_columns(_coarse(c) for c in values)
         .with_columns(_fine(c) for c in values)
+        .with_columns(part for c in values for part in _weighed(c, weights.get(c)))
     )
-    added = parts.group_by(key).agg(
-        _weighed(part, weights.get(c)).sum().alias(part) for c in values for part in (f"__coarse_{c}", f"__fine_{c}")
-    )
-    found = scales.join(added, on=key, how="left", maintain_order="left")
+    added = parts.group_by(key, maintain_order=True).agg(pl.col("^__(coarse|fine)_.*$").sum()).drop(key)
+    # Keys come in the order of their first rows on both sides.
+    found = pl.concat([scales, added], how="horizontal")
     return found.with_columns(_combined(c).alias(f"{c}_{suffix}") for c in values).drop("^__(coarse|fine)_.*$")
 
 
@@ -160,8 +165,9 @@ def _fineness(c: str) -> pl.Expr:
 
 
 @cache
-def _weighed(part: str, weight: str | None) -> pl.Expr:
-    return pl.col(part) if weight is None else pl.col(part) * pl.col(weight)
+def _weighed(c: str, weight: str | None) -> tuple[pl.Expr, ...]:
+    """Return both parts as many times as the value counts."""
+    return () if weight is None else tuple(pl.col(part) * pl.col(weight) for part in (f"__coarse_{c}", f"__fine_{c}"))
 
 
 @cache

@@ -16,7 +16,7 @@ import polars as pl
 
 from pipeline.errors import NoInputError
 from pipeline.expressions.keys import BATCH
-from schemas.frames import polars_schema
+from schemas.frames import answered_schema
 from schemas.settings import Settings
 from schemas.tables import AdapterRow, BatchRow, MetricRow, PromptGroupRow, RolloutRow, SampleRow
 
@@ -38,13 +38,7 @@ _KEY = list(BATCH)
 
 def kept_schema(table: type[Table]) -> pl.Schema:
     """Return the columns of a table that are content, with their types; words are texts, whichever there can be."""
-    return pl.Schema(
-        {
-            name: pl.String() if isinstance(dtype, pl.Enum) else dtype
-            for name, dtype in polars_schema(table).items()
-            if name not in _NOT_CONTENT
-        }
-    )
+    return pl.Schema({name: dtype for name, dtype in answered_schema(table).items() if name not in _NOT_CONTENT})
 
 
 def normal_settings(text: str) -> str:

@@ -208,16 +208,11 @@ def _grouped(
     voted = tuple(dict.fromkeys(metric.columns.of for metric in metrics if metric.statistic.kind == "std"))
     added = {metric.columns.of: None for metric in metrics if metric.statistic.adds_floats}
     summed = tuple(name for name in added if name not in voted)
-    frame = settle(frame.with_columns(pl.col(key).map_batches(_flagged, return_dtype=pl.Int64)))
+    frame = settle(frame.with_columns(keys.flagged(key)))
     found = frame.group_by(key).agg(*named, *(value.alias(name) for name, value in aggregates.items()))
     if voted:
         found = found.join(advantages.counted(frame, voted, key, settle), on=key, how="left")
     return found.join(sums.summed(frame, summed, key, settle), on=key, how="left") if summed else found
-
-
-def _flagged(key: pl.Series) -> pl.Series:
-    """Return a key, known to be sorted if it is: its rows are then grouped where they lie, not gathered."""
-    return key.set_sorted() if key.is_sorted() else key
 
 
 # Expressions are values: the same some hundred for every chunk, and to build them takes as long as to work them out.

@@ -113,8 +113,12 @@ def _with_rollout_keys(frame: pl.LazyFrame, settle: sums.Settle) -> pl.LazyFrame
     wanted = {"episode": keys.EPISODE_ROLLOUT, "rollout": keys.ROLLOUT}
     in_order = settle(frame.select(keys.are_in_order(key).alias(name) for name, key in wanted.items())).collect()
     return frame.with_columns(
-        (keys.leader_in_order(key) if in_order[name].item() else keys.leader(key)).alias(name)
-        for name, key in wanted.items()
+        keys.flagged("batch"),
+        keys.flagged("adapter"),
+        *(
+            (keys.leader_in_order(key) if in_order[name].item() else keys.leader(key)).alias(name)
+            for name, key in wanted.items()
+        ),
     )
 
 
@@ -241,8 +245,11 @@ def with_results(frame: pl.LazyFrame, found: pl.LazyFrame) -> pl.LazyFrame:
         found: stretches as the accounting leaves them, by position.
     """
     names = ("uses_raw_reward", "adapter", "prompt_group", "mainstream_row", "advantage", "row_advantage")
+    # A stretch's number is its row.
+    places = frame.select("stretch").collect().to_series()
+    of_stretch = found.select(names).collect()[places].lazy()
     return (
-        sums.looked_up(frame, found.select(*names, stretch="position"), "stretch")
+        pl.concat([frame, of_stretch], how="horizontal")
         .with_columns(
             is_mainstream=pl.col("row") == pl.col("mainstream_row"),
             raw_reward=rewards.raw_reward(),

@@ -21,7 +21,7 @@ from pipeline.sources.record_writers import write_json_lines
 from pipeline.store import database, lock, publication, segments
 from pipeline.store.layout import Layout
 from pipeline.store.publication import Retention
-from schemas.frames import polars_schema, sql_columns
+from schemas.frames import answered_schema, sql_columns
 from schemas.tables import PUBLISHED
 
 AT_ONCE = Options(still_seconds=0, retention=Retention(seconds=0))
@@ -71,7 +71,7 @@ def test_an_empty_ledger_has_every_relation_with_its_types(tmp_path: Path) -> No
     for table in PUBLISHED:
         frame = pipeline.sql(f"SELECT * FROM {table.relation}", tmp_path / "l")
         assert frame.height == (table.relation in {"findings", "sources"})
-        expected = [str(dtype) for dtype in polars_schema(table).dtypes()]
+        expected = [str(dtype) for dtype in answered_schema(table).dtypes()]
         assert [str(dtype).replace("Etc/UTC", "UTC") for dtype in frame.dtypes] == expected
 
 

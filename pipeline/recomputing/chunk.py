@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from pipeline.expressions.keys import BATCH
-from pipeline.stages.accounting import account
 from schemas.canonical import CanonicalBatch, CanonicalSample
 from schemas.findings import CODES, Finding
 from schemas.frames import empty_frame, polars_schema
@@ -75,6 +74,9 @@ def compute(chunk: Chunk) -> Computed:
 
 def compute_frames(samples: pl.DataFrame, batches: pl.DataFrame, settings: Settings, engine: Engine) -> Computed:
     """Return every table of some whole batches, given as canonical samples and batches."""
+    # Expressions for a hundred metrics: a recompute that finds nothing new does not wait for them.
+    from pipeline.stages.accounting import account
+
     accounts = account(samples.lazy(), batches.lazy(), settings, engine)
     frames = [getattr(accounts, name) for name in _RELATIONS]
     *collected, noticed = pl.collect_all([*frames, accounts.findings], engine=engine)

@@ -33,9 +33,10 @@ WORTH_IT = 2**23
 DENSE = 16
 """A byte of a columnar file counts for so many of another one: it holds no tokens, and numbers packed together."""
 _COLUMNAR = frozenset((".parquet", ".arrow", ".ipc", ".feather"))
-_MEMORY = {"_RJEM_MALLOC_CONF": "dirty_decay_ms:100,muzzy_decay_ms:0"}
-"""What a chunk has freed goes back to the machine after a tenth of a second, before the next one asks for as much: a
-fifth less at the peak, in the same time. It is for the allocator that Polars brings along."""
+_MEMORY = "narenas:{threads},dirty_decay_ms:1000,muzzy_decay_ms:0"
+"""For the allocator that Polars brings along: as many pools of memory as threads that compute. With four a core, which
+is what it has by default, what one thread frees another one does not find: a tenth more time and memory. What a chunk
+has freed goes back to the machine after a second."""
 _PIECES_EACH = 4
 """Pieces a process at least, where there is enough to do, so that none waits long for the last one."""
 
@@ -135,4 +136,7 @@ def _done_by(process: Process, piece: Piece) -> Work:
 
 def _process(jobs: int) -> Process:
     threads = max(1, cores() // jobs)
-    return Process("pipeline.recomputing.piece_worker", {"POLARS_MAX_THREADS": str(threads), **_MEMORY})
+    return Process(
+        "pipeline.recomputing.piece_worker",
+        {"POLARS_MAX_THREADS": str(threads), "_RJEM_MALLOC_CONF": _MEMORY.format(threads=threads)},
+    )

@@ -1,7 +1,7 @@
 -- The accounting of docs/definitions.md in SQL, as fast as DuckDB was found to do it: keys are small integers, every
 -- table is grouped from the smaller one before it, no windows over samples, and one join back to them at the end.
 -- It relies on what the benchmark's files are like: every sample has a group_index, the batches of a file lie one after
--- another, no dictionary rewards and no raw rewards. duckdb_sql.py puts in $FILES and $OUT.
+-- another, no dictionary rewards and no raw rewards. duckdb_sql.py puts in $RUN, $FILES and $OUT.
 
 CREATE TEMP TABLE batch AS
 SELECT CAST(row_number() OVER (ORDER BY split, step) - 1 AS INTEGER) AS b, *
@@ -114,6 +114,7 @@ INNER JOIN prompt AS p ON r.ba = p.ba AND r.group_index = p.group_index;
 
 COPY (
     SELECT
+        '$RUN' AS run,
         b.split,
         b.step,
         s.row,
@@ -135,7 +136,23 @@ COPY (
         s.row = v.mainstream_row AS is_mainstream,
         v.advantage,
         (s.reward - v.row_mean) / v.row_divisor AS row_advantage,
-        s.effective_response_length
+        s.effective_response_length,
+        -- What these dumps do not hold; the columns of a table are fixed.
+        NULL::VARCHAR AS registration_id,
+        NULL::BIGINT AS sample_index,
+        NULL::BIGINT AS versions_seen,
+        NULL::BIGINT AS version_oldest,
+        NULL::BIGINT AS version_newest,
+        NULL::BIGINT AS cached_tokens,
+        NULL::BIGINT AS prompt_tokens,
+        NULL::BIGINT AS spec_accepted,
+        NULL::BIGINT AS spec_proposed,
+        NULL::BIGINT AS spec_verifications,
+        NULL::BIGINT AS spec_tokens,
+        NULL::DOUBLE AS non_generation_time,
+        NULL::BIGINT AS tool_calls,
+        NULL::BOOLEAN AS is_repetitive,
+        NULL::STRUCT("key" VARCHAR, "value" DOUBLE, state VARCHAR, "text" VARCHAR)[] AS reward_parts
     FROM sample AS s
     INNER JOIN voted AS v ON s.ba = v.ba AND s.group_index = v.group_index AND s.id = v.id AND s.kind = v.kind
     INNER JOIN batch AS b ON s.ba >> 10 = b.b
@@ -144,6 +161,7 @@ COPY (
 
 COPY (
     SELECT
+        '$RUN' AS run,
         b.split,
         b.step,
         a.adapter_name,
@@ -170,6 +188,7 @@ COPY (
 
 COPY (
     SELECT
+        '$RUN' AS run,
         b.split,
         b.step,
         a.adapter_name,
@@ -240,6 +259,7 @@ GROUP BY w.b;
 
 COPY (
     SELECT
+        '$RUN' AS run,
         b.split,
         b.step,
         a.adapter_name,
@@ -260,7 +280,7 @@ COPY (
 ) TO '$OUT/adapters.parquet' (FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 1);
 
 COPY (
-    SELECT b.split, b.step, m.* EXCLUDE (b)
+    SELECT '$RUN' AS run, b.split, b.step, m.* EXCLUDE (b)
     FROM (
         SELECT
             b,
@@ -310,6 +330,7 @@ COPY (
 
 COPY (
     SELECT
+        '$RUN' AS run,
         b.split,
         b.step,
         b.source,

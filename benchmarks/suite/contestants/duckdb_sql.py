@@ -23,7 +23,8 @@ def main() -> None:
         with duckdb.connect() as connection:
             # Rows need not come out in the order in which they went in, which DuckDB is faster without.
             connection.execute("SET preserve_insertion_order = false")
-            connection.execute(SQL.replace("$FILES", f"[{listed}]").replace("$OUT", str(target)))
+            text = SQL.replace("$FILES", f"[{listed}]").replace("$OUT", str(target)).replace("$RUN", directory.name)
+            connection.execute(text)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,11 @@ SAMPLES += ["is_mainstream", "advantage", "row_advantage", "effective_response_l
 ROLLOUTS = [*BATCH, *ADAPTER, "kind", "id", "group_index", "prompt_group", "samples", "scored_samples", "raw_reward"]
 ROLLOUTS += ["mainstream_row", "mainstream_reward", "mainstream_tokens", "reward_min", "reward_max"]
 ROLLOUTS += ["siblings_differ", "mainstream_truncated", "advantage"]
+INTEGERS = ["sample_index", "versions_seen", "version_oldest", "version_newest", "cached_tokens", "prompt_tokens"]
+INTEGERS += ["spec_accepted", "spec_proposed", "spec_verifications", "spec_tokens", "tool_calls"]
+ABSENT = dict.fromkeys(INTEGERS, "Int64") | {"non_generation_time": "Float64", "is_repetitive": "boolean"}
+ABSENT |= {"registration_id": "string", "reward_parts": "object"}
+"""Columns of samples that these dumps do not hold; those of a table are fixed."""
 EPSILON = 1e-6
 
 
@@ -180,7 +185,11 @@ def main() -> None:
         target = out / f"part-{number:05d}"
         target.mkdir(parents=True)
         for name, table in tables(frame).items():
-            table.to_parquet(target / f"{name}.parquet", compression="zstd", index=False)
+            absent = ABSENT if name == "samples" else {}
+            nulls = {column: pd.Series(None, index=table.index, dtype=dtype) for column, dtype in absent.items()}
+            table.assign(run=directory.name, **nulls).to_parquet(
+                target / f"{name}.parquet", compression="zstd", index=False
+            )
 
 
 if __name__ == "__main__":

@@ -21,6 +21,10 @@ import polars as pl
 
 Row = dict[str, Any]
 EPSILON = 1e-6
+ABSENT = ("registration_id", "sample_index", "versions_seen", "version_oldest", "version_newest", "cached_tokens")
+ABSENT += ("prompt_tokens", "spec_accepted", "spec_proposed", "spec_verifications", "spec_tokens")
+ABSENT += ("non_generation_time", "tool_calls", "is_repetitive", "reward_parts")
+"""Columns of samples that these dumps do not hold; those of a table are fixed."""
 TABLES = ("samples", "rollouts", "prompt_groups", "adapters", "metrics")
 
 
@@ -40,6 +44,7 @@ def samples_of(dumped: list[Row]) -> list[Row]:
         samples.append(
             {
                 **given,
+                **dict.fromkeys(ABSENT),
                 "row": row,
                 "kind": "rollout" if has_id else "position",
                 "id": given["rollout_id"] if has_id else row,
@@ -233,7 +238,8 @@ def main() -> None:
     target = out / "part-00000"
     target.mkdir(parents=True)
     for name, rows in tables.items():
-        pl.DataFrame(rows, infer_schema_length=None).write_parquet(target / f"{name}.parquet", compression="zstd")
+        frame = pl.DataFrame(rows, infer_schema_length=None).with_columns(run=pl.lit(Path(sys.argv[2]).name))
+        frame.write_parquet(target / f"{name}.parquet", compression="zstd")
     print(json.dumps({"seconds": time.perf_counter() - start}))
 
 

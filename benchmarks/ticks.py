@@ -27,6 +27,10 @@ from pipeline.recomputing import Options, taking
 from pipeline.sources.reading import read
 from pipeline.sources.record_writers import write_json_lines
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.suite.measure import environment
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -63,7 +67,7 @@ class Directory:
 
     def command(self) -> None:
         call = ["recompute", str(self.dumps), "--run", "a", "--ledger", str(self.ledger), "--still", "0"]
-        subprocess.run([sys.executable, "-m", "pipeline", *call], check=True, capture_output=True)
+        subprocess.run([sys.executable, "-m", "pipeline", *call], env=environment(), check=True, capture_output=True)
 
 
 def seconds(action: Callable[[], None]) -> float:

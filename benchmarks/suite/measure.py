@@ -96,7 +96,9 @@ def run_command(*arguments: object, one_core: bool = False) -> Run:
     command = list(map(str, arguments))
     with _cores(one_core=one_core):
         start = time.perf_counter()
-        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
     watch = _Watch(process.pid)
     watch.start()
     output, errors = process.communicate()
@@ -106,6 +108,11 @@ def run_command(*arguments: object, one_core: bool = False) -> Run:
         raise ContestantError(f"{' '.join(command)} ended with {process.returncode}:\n{errors[-2_000:]}")
     told = _told(output)
     return Run(told.get("seconds", seconds), watch.peak, told, output)
+
+
+def environment() -> dict[str, str]:
+    """Return the variables of a contestant: its bytecode is kept, as that of an installed package is."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 def is_importable(module: str) -> bool:

@@ -10,7 +10,9 @@ Source: miles, reward normalisation by rollout.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from types import MappingProxyType
+from typing import NamedTuple
 
 import polars as pl
 
@@ -122,16 +124,35 @@ def counted(
     weights: sums.Weights = MappingProxyType({}),
 ) -> pl.LazyFrame:
     """Return one row a key with what `Votes` needs of every column of votes: n, sum, min, max and sum of squares."""
-    votes = {name: Votes(name) for name in names}
+    steps = _steps(names)
     frame = settle(frame.select(key, *dict.fromkeys((*names, *weights.values()))))
     found = sums.summed(frame, names, key, settle, weights)
     # Columns, not expressions, from here on: each of these is used many times over.
-    found = settle(
-        found.with_columns(
-            vote.scaled_mean().alias(f"{name}_scaled_mean") for name, vote in votes.items()
-        ).with_columns(vote.deviation_scale().alias(f"{name}_scale") for name, vote in votes.items())
+    found = settle(found.with_columns(steps.means).with_columns(steps.scales))
+    found = sums.with_scaled_sums(
+        frame, found, key, "squares", values=steps.squares, factors=steps.factors, weights=weights
     )
-    squares = {name: vote.square() for name, vote in votes.items()}
-    factors = {name: factor for vote in votes.values() for name, factor in vote.factors.items()}
-    found = sums.with_scaled_sums(frame, found, key, "squares", values=squares, factors=factors, weights=weights)
-    return settle(found.with_columns(vote.scaled_std().alias(f"{name}_scaled_std") for name, vote in votes.items()))
+    return settle(found.with_columns(steps.stds))
+
+
+class _Steps(NamedTuple):
+    """The expressions of `counted`, in the order in which they are needed."""
+
+    means: list[pl.Expr]
+    scales: list[pl.Expr]
+    squares: dict[str, pl.Expr]
+    factors: dict[str, pl.Expr]
+    stds: list[pl.Expr]
+
+
+# The same ones for every chunk: see `keys`.
+@cache
+def _steps(names: tuple[str, ...]) -> _Steps:
+    votes = {name: Votes(name) for name in names}
+    return _Steps(
+        means=[vote.scaled_mean().alias(f"{name}_scaled_mean") for name, vote in votes.items()],
+        scales=[vote.deviation_scale().alias(f"{name}_scale") for name, vote in votes.items()],
+        squares={name: vote.square() for name, vote in votes.items()},
+        factors={name: factor for vote in votes.values() for name, factor in vote.factors.items()},
+        stds=[vote.scaled_std().alias(f"{name}_scaled_std") for name, vote in votes.items()],
+    )

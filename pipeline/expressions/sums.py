@@ -95,8 +95,8 @@ def summed(
         .agg(expressions)
         .with_columns(_exponent(c).alias(f"{c}_exp") for c in columns)
     )
-    factors = {f"__to_{c}": power_of_two(-pl.col(f"{c}_exp")) for c in columns}
-    values = {c: pl.col(c) * pl.col(f"__to_{c}") for c in columns}
+    factors = {f"__to_{c}": _factor(c) for c in columns}
+    values = {c: _value(c) for c in columns}
     return with_scaled_sums(frame, settle(scales), key, "sum", values=values, factors=factors, weights=weights)
 
 
@@ -150,6 +150,17 @@ def _extremes(c: str, weight: str | None) -> tuple[pl.Expr, ...]:
     is_there = pl.col(c).is_not_null()
     count = pl.col(c).count().cast(pl.Int64) if weight is None else pl.when(is_there).then(weight).sum()
     return count.alias(f"{c}_n"), pl.col(c).min().alias(f"{c}_min"), pl.col(c).max().alias(f"{c}_max")
+
+
+@cache
+def _factor(c: str) -> pl.Expr:
+    """Return what brings the values of a key below 2."""
+    return power_of_two(-pl.col(f"{c}_exp"))
+
+
+@cache
+def _value(c: str) -> pl.Expr:
+    return pl.col(c) * pl.col(f"__to_{c}")
 
 
 @cache

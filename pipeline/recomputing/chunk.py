@@ -95,6 +95,8 @@ def canonical_batches(batches: Iterable[BatchRead]) -> pl.DataFrame:
 
 
 def _worded(noticed: pl.DataFrame, batches: pl.DataFrame) -> list[Finding]:
+    if noticed.is_empty():
+        return []
     placed = noticed.join(batches.select(*BATCH, "source"), on=list(BATCH), how="left").sort(*BATCH, "code", "row")
     return [
         Finding(**row, message=f"{_FIELDS[row['code']]}: {_WORDS[row['code']]}", field=_FIELDS[row["code"]])

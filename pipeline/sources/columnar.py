@@ -98,15 +98,29 @@ def _parts(keyed: pl.LazyFrame, total: int) -> Iterator[pl.LazyFrame]:
 
 
 def _gather(gathering: Gathering, part: pl.DataFrame, types: Types, extras: Mapping[str, pl.Expr]) -> None:
-    part = part.with_columns(row=pl.int_range(pl.len(), dtype=pl.Int64).over("__run", "__split", "__step"))
+    part, batches = _numbered(part)
     parsed = part.lazy().with_columns(**column_types.parsed(types))
     checked = parsed.with_columns(**column_types.checked(types)).collect()
-    suspicious = checked.filter(pl.any_horizontal("^__bad_.*$"))
-    _refuse(gathering, suspicious, list(types))
-    good = checked.filter(~pl.any_horizontal("^__bad_.*$"))
-    for run, split, step in checked.select("__run", "__split", "__step").unique().iter_rows():
+    good, suspicious = checked, checked.filter(pl.any_horizontal("^__bad_.*$"))
+    if not suspicious.is_empty():
+        _refuse(gathering, suspicious, list(types))
+        good = checked.filter(~pl.any_horizontal("^__bad_.*$"))
+    for run, split, step in batches.iter_rows():
         gathering.next_row(BatchKey(run, split, step))
     gathering.add(_canonical(good, types, extras))
+
+
+def _numbered(part: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return samples with their `row` in their batch, and the keys of the batches."""
+    place = pl.int_range(pl.len(), dtype=pl.Int64)
+    begins = ~pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).shift(1)) for name in _KEYS) | (place == 0)
+    marked = part.select(first=pl.when(begins).then(place))
+    batches = part.select(_KEYS).filter(marked["first"].is_not_null())
+    if batches.is_duplicated().any():
+        return part.with_columns(row=place.over(_KEYS)), batches.unique()
+    # Batches lie one after another, as in nearly every file: a row is counted from where its batch begins.
+    row = marked.select(row=place - pl.col("first").forward_fill()).to_series()
+    return part.with_columns(row), batches
 
 
 def _refuse(gathering: Gathering, rows: pl.DataFrame, names: list[str]) -> None:

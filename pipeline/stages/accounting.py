@@ -61,7 +61,7 @@ def account(samples: pl.LazyFrame, batches: pl.LazyFrame, settings: Settings, en
     is_measured = any(metric.family != OWN_FAMILY for metric in chosen)
     stretches = settle(stage.stretches(identified, settings, units.OF_STRETCHES if is_measured else {}, settle))
     stretches = settle(stage.with_rollouts(stretches, settle))
-    stretches = settle(stage.with_advantages(stretches, settings, settle))
+    stretches, votes = stage.with_advantages(stretches, settings, settle)
     stretches = settle(stage.with_episode_rewards(stretches, settle))
     wide = settle(stage.with_results(identified, stretches))
     weighed = settle(tables.weighed(stretches, settle))
@@ -72,7 +72,7 @@ def account(samples: pl.LazyFrame, batches: pl.LazyFrame, settings: Settings, en
         batches=in_batches,
         samples=tables.stored_samples(wide),
         rollouts=tables.rollouts(stretches, settings),
-        prompt_groups=tables.prompt_groups(stretches),
+        prompt_groups=tables.prompt_groups(stretches, votes),
         adapters=tables.adapters(weighed),
         metrics=pl.concat([own, evaluated.metrics]).sort(MetricRow.grain),
         absent_metrics=evaluated.absent.sort(AbsentMetricRow.grain),

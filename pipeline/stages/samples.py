@@ -151,18 +151,23 @@ def with_rollouts(frame: pl.LazyFrame, settle: sums.Settle) -> pl.LazyFrame:
     ).with_columns(rollout_vote=pl.when(keys.leads("rollout")).then("mainstream_reward"))
 
 
-def with_advantages(frame: pl.LazyFrame, settings: Settings, settle: sums.Settle) -> pl.LazyFrame:
-    """Add the votes of every prompt group, `advantage` and `row_advantage`; both null for evaluation batches."""
+def with_advantages(frame: pl.LazyFrame, settings: Settings, settle: sums.Settle) -> tuple[pl.LazyFrame, pl.LazyFrame]:
+    """Add `advantage` and `row_advantage`, null for evaluation batches.
+
+    Returns:
+        Stretches; and one row a prompt group, in the order of their first stretches, with what is known of its votes.
+    """
     names = (ROLLOUT_VOTE, ROW_VOTE) if settings.normalises else (ROLLOUT_VOTE,)
     votes = advantages.counted(frame, names, "group", settle, {ROW_VOTE: SAMPLES} if settings.normalises else {})
-    frame = sums.looked_up(frame, votes, "group")
+    voted = sums.looked_up(frame.select("group", "split", "reward", "mainstream_reward"), votes, "group")
     advantage = row_advantage = pl.col("reward")
     if settings.normalises:
         divide = settings.divides_by_std
         advantage = advantages.Votes(ROLLOUT_VOTE).advantage(pl.col("mainstream_reward"), divide=divide)
         row_advantage = advantages.Votes(ROW_VOTE).advantage(pl.col("reward"), divide=divide)
     is_train = pl.when(pl.col("split") == "train")
-    return frame.with_columns(advantage=is_train.then(advantage), row_advantage=is_train.then(row_advantage))
+    found = settle(voted.select(advantage=is_train.then(advantage), row_advantage=is_train.then(row_advantage)))
+    return pl.concat([frame, found], how="horizontal"), votes
 
 
 def with_episode_rewards(frame: pl.LazyFrame, settle: sums.Settle) -> pl.LazyFrame:

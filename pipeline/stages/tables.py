@@ -48,21 +48,28 @@ def rollouts(frame: pl.LazyFrame, settings: Settings) -> pl.LazyFrame:
     )
 
 
-def prompt_groups(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Return one row a prompt group (`PromptGroupRow`)."""
-    votes = advantages.Votes(ROLLOUT_VOTE)
-    frame = frame.with_columns(
-        rollouts=keys.leads("rollout").sum().over("group").cast(pl.Int64),
-        samples=pl.col(SAMPLES).sum().over("group"),
-    ).filter(keys.leads("group"))
+def prompt_groups(frame: pl.LazyFrame, votes: pl.LazyFrame) -> pl.LazyFrame:
+    """Return one row a prompt group (`PromptGroupRow`).
+
+    Args:
+        frame: stretches.
+        votes: one row a prompt group, in the order of their first stretches.
+    """
+    counted = (
+        frame.select("group", SAMPLES, rollouts=keys.leads("rollout").cast(pl.Int64))
+        .group_by("group", maintain_order=True)
+        .agg(pl.col("rollouts", SAMPLES).sum())
+    )
+    names = frame.filter(keys.leads("group")).select(PromptGroupRow.grain)
+    vote = advantages.Votes(ROLLOUT_VOTE)
     return published(
-        frame.with_columns(
+        pl.concat([names, counted, votes.drop("group")], how="horizontal").with_columns(
             scored_rollouts=pl.col(f"{ROLLOUT_VOTE}_n"),
-            reward_mean=votes.mean,
-            reward_std=votes.std,
+            reward_mean=vote.mean,
+            reward_std=vote.std,
             reward_min=pl.col(f"{ROLLOUT_VOTE}_min"),
             reward_max=pl.col(f"{ROLLOUT_VOTE}_max"),
-            is_constant=votes.is_constant.fill_null(value=False),
+            is_constant=vote.is_constant.fill_null(value=False),
         ),
         PromptGroupRow,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+from functools import cache
 from typing import TYPE_CHECKING
 
 from pipeline.errors import UsageError
@@ -45,8 +46,11 @@ def selected(patterns: Sequence[str] | None) -> tuple[Metric, ...]:
     Raises:
         UsageError: one of them selects nothing.
     """
-    if patterns is None:
-        return METRICS
+    return METRICS if patterns is None else _selected(tuple(patterns))
+
+
+@cache
+def _selected(patterns: tuple[str, ...]) -> tuple[Metric, ...]:
     chosen: set[str] = set()
     for pattern in patterns:
         found = {metric.name for metric in METRICS if _fits(metric, pattern)}

@@ -170,8 +170,8 @@ FAULTS = [
     Fault(
         "advantages not broadcast to siblings",
         samples,
-        '.advantage(pl.col("mainstream_reward"), divide=divide)',
-        '.advantage(pl.col("rollout_vote"), divide=divide)',
+        'frame.select("group", "split", "reward", "mainstream_reward")',
+        'frame.select("group", "split", "reward", mainstream_reward="rollout_vote")',
         ADVANTAGE,
     ),
     Fault(

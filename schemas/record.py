@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Protocol, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -12,6 +12,8 @@ from schemas.table import Int64, TokenCount
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from typing_extensions import TypeIs
+
 
 class MaskSummary(NamedTuple):
     """What is needed of a loss mask: how many positions it has, and how many tokens reach the loss."""
@@ -20,7 +22,6 @@ class MaskSummary(NamedTuple):
     total: int
 
 
-@runtime_checkable
 class Totalled(Protocol):
     """A sequence of numbers that knows its own exact sum (numbers that were never turned into Python objects)."""
 
@@ -33,6 +34,11 @@ class Totalled(Protocol):
         ...
 
 
+def _is_totalled(value: object) -> TypeIs[Totalled]:
+    # Asking a protocol for all of its members takes as long as counting the mask.
+    return callable(getattr(type(value), "total", None))
+
+
 def summarise_mask(value: object) -> MaskSummary | None:
     """Return length and sum of a loss mask given as a list, an array or an inert run of numbers.
 
@@ -41,12 +47,12 @@ def summarise_mask(value: object) -> MaskSummary | None:
     """
     if value is None or isinstance(value, MaskSummary):
         return value
-    if isinstance(value, Totalled):
+    if isinstance(value, (list, tuple)):
+        return MaskSummary(len(value), sum(_whole(entry) for entry in value))
+    if _is_totalled(value):
         # A total alone would not show that -1 and 2 are in it; only what is not plain 0 and 1 is looked at one by one.
         ones = getattr(value, "ones", lambda: None)()
         return MaskSummary(len(value), sum(_whole(entry) for entry in value) if ones is None else ones)
-    if isinstance(value, (list, tuple)):
-        return MaskSummary(len(value), sum(_whole(entry) for entry in value))
     raise PydanticCustomError("mask_type", "a loss mask should be a list of 0 and 1")
 
 

@@ -38,12 +38,13 @@ MIXED: Final = 3
 NUMBER_OPCODES: Final = frozenset({BININT1, BININT2, BININT, BINFLOAT, NEWTRUE, NEWFALSE, LONG1})
 BATCH: Final = 1000
 _SHORT_RUN: Final = 64
+_AT_ONCE: Final = 2**16
+_GAP: Final = 16
 _WIDTHS: Final = {BININT1: 2, BININT2: 3, BININT: 5, BINFLOAT: 9}
 _COLUMNS: Final = {code: bytes([code]) * BATCH for code in _WIDTHS}
 _BOOL_BYTES: Final = b"\x88\x89"
 _LONGS: Final = rb"\x00|" + b"|".join(b"\\x%02x" % size + b"." * size for size in range(1, 10))
 _INT: Final = rb"J....|M..|K."
-_INT_BATCH: Final = re.compile(rb"(?s:(?:%b){%d}e)" % (_INT, BATCH))
 _INT_RUN: Final = re.compile(rb"(?s:(?:%b)*+)" % _INT)
 _NUMBER_RUN: Final = re.compile(rb"(?s:(?:%b|G........|[\x88\x89]|\x8a(?:%b))*+)" % (_INT, _LONGS))
 _NUMBERS: Final = re.compile(rb"(?s)%b|G........|[\x88\x89]|\x8a(?:%b)" % (_INT, _LONGS))
@@ -63,9 +64,6 @@ def scan_numbers(window: bytes, start: int, end: int) -> tuple[int, int, int]:
         found = _uniform(window, start, end, code)
         if found is not None:
             return found
-        match = _INT_BATCH.match(window, start, end)
-        if match is not None:
-            return INTS, BATCH, match.end() - 1
     elif code in _BOOL_BYTES:
         run = window[start : min(start + BATCH, end)]
         count = len(run) - len(run.lstrip(_BOOL_BYTES))
@@ -74,16 +72,18 @@ def scan_numbers(window: bytes, start: int, end: int) -> tuple[int, int, int]:
     return _mixed(window, start, end)
 
 
-def scan_batches(window: bytes, start: int, end: int, kind: int) -> tuple[list[tuple[int, int]], int]:
-    """Find the full batches of numbers, all of one kind, that begin at `window[start]` and lie wholly before `end`.
+def scan_batches(window: bytes, start: int, end: int, kind: int) -> tuple[int, list[tuple[int, int]], int]:
+    """Find the batches of numbers, all of one kind, that begin at `window[start]` and lie wholly before `end`.
 
     Returns:
-        First and end position of the numbers of each batch, and the position after the last batch.
+        How many numbers each batch has (-1 if not counted), the first and end position of the numbers of each, and the
+        position after the last batch. Batches of numbers of one width are full ones.
     """
+    count = -1
     found: list[tuple[int, int]] = []
     width = _WIDTHS.get(kind)
     if width is not None:
-        column, size = _COLUMNS[kind], width * BATCH + 2
+        count, column, size = BATCH, _COLUMNS[kind], width * BATCH + 2
         while (
             start + size <= end
             and window[start] == MARK
@@ -94,12 +94,13 @@ def scan_batches(window: bytes, start: int, end: int, kind: int) -> tuple[list[t
             start += size
     elif kind == INTS:
         while start < end and window[start] == MARK:
-            match = _INT_BATCH.match(window, start + 1, end)
-            if match is None:
+            match = _INT_RUN.match(window, start + 1, end)
+            after = start if match is None else match.end()
+            if not start + 1 < after < end or window[after] != APPENDS:
                 break
-            found.append((start + 1, match.end() - 1))
-            start = match.end()
-    return found, start
+            found.append((start + 1, after))
+            start = after + 1
+    return count, found, start
 
 
 def _uniform(window: bytes, start: int, end: int, code: int) -> tuple[int, int, int] | None:
@@ -254,18 +255,38 @@ class NumberList:
     def ones(self) -> int | None:
         """Return how many elements are 1 (or True, 1.0), null where not every element is 0 or 1; reads each once."""
         found = 0
+        for some in self._small_parts():
+            first = some[0][2]
+            raw = self._source.read(first, some[-1][3])
+            for _, _, start, end in some:
+                values = raw[start - first + 1 : end - first : 2]
+                ones = values.count(1)
+                if ones + values.count(0) < len(values):
+                    return None
+                found += ones
         for part in self._parts:
-            ones = self._ones(part)
-            if ones is None:
+            if not isinstance(part, list) and part[0] == BININT1:
+                continue
+            counted = self._ones(part)
+            if counted is None:
                 return None
-            found += ones
+            found += counted
         return found
 
+    def _small_parts(self) -> Iterator[list[Part]]:
+        """Yield the stretches of numbers below 256, some at a time that lie close together: they are read in one go."""
+        some: list[Part] = []
+        for part in self._parts:
+            if isinstance(part, list) or part[0] != BININT1:
+                continue
+            if some and (part[3] - some[0][2] > _AT_ONCE or part[2] - some[-1][3] > _GAP):
+                yield some
+                some = []
+            some.append(part)
+        if some:
+            yield some
+
     def _ones(self, part: Part | list[Number]) -> int | None:
-        if not isinstance(part, list) and part[0] == BININT1:
-            values = self._raw(part)[1::2]
-            ones = values.count(1)
-            return ones if ones + values.count(0) == len(values) else None
         if not isinstance(part, list) and part[0] == BOOLS:
             return self._raw(part).count(NEWTRUE)
         numbers = part if isinstance(part, list) else _decode(part[0], self._raw(part))

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final, NoReturn, cast
 from pipeline.sources.inert import LongBytes, LongText, PickleError, Placeholder
 from pipeline.sources.number_list import (
     APPENDS,
-    BATCH,
     MARK,
     NUMBER_OPCODES,
     Number,
@@ -365,11 +364,11 @@ class PickleMachine:
         return True
 
     def _read_alike(self, numbers: NumberList) -> bool:
-        """Take the full batches in the window that are of the kind of the last one; that is nearly all of a list."""
+        """Take the batches in the window that are of the kind of the last one; that is nearly all of a list."""
         kind = numbers.last_kind
-        found, stop = scan_batches(self.window, self.pos, self.end, kind)
+        count, found, stop = scan_batches(self.window, self.pos, self.end, kind)
         self.charge(2 * OBJECT_COST * len(found))
-        numbers.add_parts([(kind, BATCH, self.base + first, self.base + after) for first, after in found])
+        numbers.add_parts([(kind, count, self.base + first, self.base + after) for first, after in found])
         self.pos = stop
         return bool(found)
 

@@ -73,7 +73,9 @@ class Statistic:
         if self.kind in ("ratio", "exact_ratio"):
             found[f"sum:{over}"] = pl.col(str(over)).cast(pl.Int64).sum()
         if self.kind == "quantile":
-            found[f"{self.level}:{of}"] = pl.col(of).cast(pl.Float64).quantile(self.level, interpolation="linear")
+            # Nulls take no part in it anyway; among them it takes twice as long.
+            values = pl.col(of).cast(pl.Float64).drop_nulls()
+            found[f"{self.level}:{of}"] = values.quantile(self.level, interpolation="linear")
         if self.kind in ("min", "max"):
             extreme = pl.col(of).min() if self.kind == "min" else pl.col(of).max()
             found[f"{self.kind}:{of}"] = extreme.cast(pl.Float64)

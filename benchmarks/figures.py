@@ -1,9 +1,9 @@
 """Puts the figures of a `make bench` into docs/performance.md, between its markers.
 
-    python benchmarks/figures.py BENCH.json [--flat ACCOUNTING.json]
+    python benchmarks/figures.py BENCH.json [--flat LONG.json SHORT.json]
 
-`--flat` is what `python -m benchmarks.suite.accounting --samples 100000000 --contestants ours --json …` wrote: the same
-run ten times as long, whose time and peak are held against those of the table.
+`--flat` is what `python -m benchmarks.suite.accounting --samples 100000000 --contestants ours --json …` wrote, and the
+same with a tenth of the samples, one after the other: their times and peaks are held against each other.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ def figures(result: dict[str, Any]) -> str:
     return f"{report.table(rows)}\n\n{place}; {versions}; {noise}; {result['seconds']:.0f} s in all."
 
 
-def flat(result: dict[str, Any], longer: dict[str, Any]) -> str:
+def flat(longer: dict[str, Any], shorter: dict[str, Any]) -> str:
     """Return how time and peak of a longer run compare."""
-    sides = [one["figures"]["accounting"] if "figures" in one else one for one in (result, longer)]
+    sides = (shorter, longer)
     (few, some), (many, more) = ((side["samples"], side["ours"]) for side in sides)
     seconds = [median(run["seconds"] for run in runs) for runs in (some, more)]
     peaks = [max(run["peak_bytes"] for run in runs) / report.MEBIBYTE for runs in (some, more)]
     return (
         f"{many / 1e6:.0f} million samples instead of {few / 1e6:.0f} million take {seconds[1]:.0f} s instead of "
         f"{seconds[0]:.0f} s ({seconds[1] / seconds[0]:.1f} times as long) and {peaks[1]:,.0f} MiB at the peak instead "
-        f"of {peaks[0]:,.0f} MiB."
+        f"of {peaks[0]:,.0f} MiB, one run after the other."
     )
 
 
@@ -58,13 +58,13 @@ def put(page: str, marker: str, text: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bench", type=Path)
-    parser.add_argument("--flat", type=Path)
+    parser.add_argument("--flat", type=Path, nargs=2)
     options = parser.parse_args()
     result = json.loads(options.bench.read_text(encoding="utf-8"))
     page = put(PAGE.read_text(encoding="utf-8"), "figures", figures(result))
     if options.flat:
-        longer = json.loads(options.flat.read_text(encoding="utf-8"))
-        page = put(page, "flat", flat(result, longer))
+        longer, shorter = (json.loads(path.read_text(encoding="utf-8")) for path in options.flat)
+        page = put(page, "flat", flat(longer, shorter))
     PAGE.write_text(page, encoding="utf-8")
 
 

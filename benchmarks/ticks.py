@@ -27,7 +27,8 @@ from pipeline.recomputing import Options, taking
 from pipeline.sources.reading import read
 from pipeline.sources.record_writers import write_json_lines
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.suite.measure import environment
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from schemas.table import Int64, Table, TokenCount
 
-REWARD_STATES = ("ok", "missing", "nan", "inf", "other")
-"""States of a reward as published."""
+RewardState = Literal["ok", "missing", "nan", "inf", "other", "object"]
+"""States of a reward: one type for all stages, so that nothing is converted on the way."""
 OBJECT_STATE: Final = "object"
 """State of a dictionary reward before a `reward_key` is applied."""
-RewardState = Literal["ok", "missing", "nan", "inf", "other", "object"]
-"""All of them: one type for all stages, so that nothing is converted on the way."""
+REWARD_STATES: tuple[str, ...] = tuple(state for state in get_args(RewardState) if state != OBJECT_STATE)
+"""States of a reward as published."""
 
 
 class RewardPart(BaseModel):

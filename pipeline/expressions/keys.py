@@ -30,15 +30,15 @@ UNSCOPED_ROLLOUT = ("batch", "kind", "id", "group_index")
 
 # Expressions are values: the same ones for every chunk, and to build them takes a tenth of the time of using them.
 @cache
-def continues_batch() -> pl.Expr:
-    """Return whether a row is of the batch of the row before it."""
-    return pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).shift(1)) for name in BATCH)
+def continues(keys: tuple[str, ...]) -> pl.Expr:
+    """Whether a row shares `keys` with the one before it. One of them is never null, so the first row does not."""
+    return pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).shift(1)) for name in keys)
 
 
 @cache
 def batch() -> pl.Expr:
     """Return the number of the batch, from 1. Needs every batch's samples one after another."""
-    return (~continues_batch()).cum_sum().cast(pl.Int64)
+    return (~continues(BATCH)).cum_sum().cast(pl.Int64)
 
 
 @cache
@@ -61,9 +61,7 @@ def are_in_order(keys: tuple[str, ...]) -> pl.Expr:
 @cache
 def leader_in_order(keys: tuple[str, ...]) -> pl.Expr:
     """Return what `leader` does, of rows that come in the order of `keys`: no window, which costs by its groups."""
-    continues = pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).shift(1)) for name in keys)
-    is_first = ~continues | (pl.int_range(pl.len()) == 0)
-    return pl.when(is_first).then("position").forward_fill()
+    return pl.when(~continues(keys)).then("position").forward_fill()
 
 
 def flagged(key: str) -> pl.Expr:

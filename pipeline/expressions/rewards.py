@@ -12,7 +12,8 @@ from schemas.frames import polars_type
 if TYPE_CHECKING:
     from schemas.settings import Settings
 
-_STATE = polars_type(RewardState)
+STATES = polars_type(RewardState)
+"""States of a reward, as a type of columns."""
 
 
 def reward(settings: Settings) -> pl.Expr:
@@ -41,10 +42,10 @@ def reward_state(settings: Settings) -> pl.Expr:
     if settings.reward_weights is not None:
         states = [_state(key) for key, _ in _weights(settings)]
         failing = pl.coalesce(pl.when(state != "ok").then(state) for state in states)
-        overflows = pl.when(reward(settings).is_null()).then(pl.lit("inf", _STATE)).otherwise(pl.lit("ok", _STATE))
+        overflows = pl.when(reward(settings).is_null()).then(pl.lit("inf", STATES)).otherwise(pl.lit("ok", STATES))
         return pl.when(_is_object()).then(failing.fill_null(overflows)).otherwise(plain)
     if settings.reward_key is None:
-        return pl.when(_is_object()).then(pl.lit("other", _STATE)).otherwise(plain)
+        return pl.when(_is_object()).then(pl.lit("other", STATES)).otherwise(plain)
     return pl.when(_is_object()).then(_state(settings.reward_key)).otherwise(plain)
 
 
@@ -58,7 +59,7 @@ def _finite(value: pl.Expr) -> pl.Expr:
 
 
 def _state(key: str) -> pl.Expr:
-    return _part(key).struct.field("state").fill_null("missing").cast(_STATE)
+    return _part(key).struct.field("state").fill_null("missing").cast(STATES)
 
 
 def uses_raw_reward() -> pl.Expr:

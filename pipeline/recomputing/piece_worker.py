@@ -6,7 +6,6 @@ A message is a pickle. A question is a piece; the answer is ("work", what became
 
 from __future__ import annotations
 
-import gc
 import signal
 import traceback
 from typing import TYPE_CHECKING, Any
@@ -33,6 +32,4 @@ if __name__ == "__main__":
     # The terminal's interrupt goes to every process; what is to end is for the first one to say.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     reading.isolated = False
-    # What was imported stays: looking for garbage among it would take a fiftieth of the time.
-    gc.freeze()
     worker.main(answers)

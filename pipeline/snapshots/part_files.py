@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from pipeline.errors import NoInputError
+from pipeline.expressions.keys import continues
 from pipeline.snapshots import content as contents
 from pipeline.snapshots import fingerprint
 from pipeline.store import durable
@@ -81,9 +82,7 @@ def in_order(content: TableContent, rows: pl.DataFrame) -> pl.DataFrame:
     ordered = rows if keys[_PLACE].is_sorted() else rows[keys[_PLACE]]
     keys = keys.drop(_PLACE)
     if keys.height > 1:
-        repeated = keys.select(
-            pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).shift(1)) for name in content.grain)
-        ).to_series()[1:]
+        repeated = keys.select(continues(tuple(content.grain))).to_series()[1:]
         if repeated.any():
             key = keys[1:].filter(repeated).row(0, named=True)
             message = f"{content.table.relation}: two rows of one key {key}; no snapshot can be made of them"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from pipeline.expressions.rewards import STATES
 from pipeline.sources.column_types import METADATA, is_text, struct_fields
 from pipeline.sources.json_text import parse
 from pipeline.sources.values import MAX_TEXT, Reward, classify
@@ -18,9 +19,8 @@ if TYPE_CHECKING:
 JSON_TEXT = "reward_json"
 """Column of JSON text that holds rewards of mixed types, which one typed column cannot; where null, `reward` counts."""
 
-_STATE = polars_type(RewardState)
 _PARTS = pl.List(polars_type(RewardPart))
-_REWARD = pl.Struct({"value": pl.Float64(), "state": _STATE, "parts": _PARTS})
+_REWARD = pl.Struct({"value": pl.Float64(), "state": STATES, "parts": _PARTS})
 
 
 def canonical(types: Types) -> dict[str, pl.Expr]:
@@ -70,7 +70,7 @@ def _raw_reward(types: Types) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
             pl.col(METADATA).struct.field(name) for name in ("raw_value", "raw_state", "has_raw_reward")
         )
         own = pl.when(own_present)
-        value, state = own.then(own_value).otherwise(value), own.then(own_state.cast(_STATE)).otherwise(state)
+        value, state = own.then(own_value).otherwise(value), own.then(own_state.cast(STATES)).otherwise(state)
         present = present | own_present
     if isinstance(types.get("has_raw_reward"), pl.Boolean):
         present = pl.coalesce("has_raw_reward", present)
@@ -79,7 +79,7 @@ def _raw_reward(types: Types) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
 
 
 def _state(word: RewardState) -> pl.Expr:
-    return pl.lit(word, _STATE)
+    return pl.lit(word, STATES)
 
 
 def _missing() -> tuple[pl.Expr, pl.Expr]:

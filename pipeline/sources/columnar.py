@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from pipeline.errors import SourceError
-from pipeline.expressions.keys import BATCH
+from pipeline.expressions.keys import BATCH, continues
 from pipeline.sources import column_extras, column_rewards, column_types
 from pipeline.sources.contract import check_records, not_listed
 from pipeline.sources.extras import RAW_FIELDS
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pipeline.sources.batch import BatchRead, SourceFile
     from pipeline.sources.column_types import Types
 
-_KEYS = [f"__{name}" for name in BATCH]
+_KEYS = tuple(f"__{name}" for name in BATCH)
 _ROWS_AT_ONCE = 2**20
 _MAX_FAILING = 1_000
 """Rows that fail and are worded one by one; the rest is counted."""
@@ -113,8 +113,7 @@ def _gather(gathering: Gathering, part: pl.DataFrame, types: Types, extras: Mapp
 def _numbered(part: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return samples with their `row` in their batch, and the keys of the batches."""
     place = pl.int_range(pl.len(), dtype=pl.Int64)
-    begins = ~pl.all_horizontal(pl.col(name).eq_missing(pl.col(name).shift(1)) for name in _KEYS) | (place == 0)
-    marked = part.select(first=pl.when(begins).then(place))
+    marked = part.select(first=pl.when(~continues(_KEYS)).then(place))
     batches = part.select(_KEYS).filter(marked["first"].is_not_null())
     if batches.is_duplicated().any():
         return part.with_columns(row=place.over(_KEYS)), batches.unique()

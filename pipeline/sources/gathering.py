@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import polars as pl
 
-from pipeline.expressions.keys import BATCH, continues_batch
+from pipeline.expressions.keys import BATCH, continues
 from pipeline.sources.batch import BatchRead
 from pipeline.sources.contract import listed
 from schemas.findings import Finding
@@ -120,7 +120,7 @@ def _partitioned(frames: list[pl.DataFrame]) -> Iterator[tuple[tuple[str, str, i
     if not frames:
         return
     samples = pl.concat(frames)
-    firsts = samples.lazy().with_row_index("first").filter(~continues_batch()).select("first", *BATCH).collect()
+    firsts = samples.lazy().with_row_index("first").filter(~continues(BATCH)).select("first", *BATCH).collect()
     if firsts.select(BATCH).is_duplicated().any():
         yield from samples.partition_by(BATCH, as_dict=True, maintain_order=True).items()
         return

@@ -39,7 +39,9 @@ NUMBER_OPCODES: Final = frozenset({BININT1, BININT2, BININT, BINFLOAT, NEWTRUE, 
 BATCH: Final = 1000
 _SHORT_RUN: Final = 64
 _AT_ONCE: Final = 2**16
+"""Bytes of a list that are read in one go at most, however long it is."""
 _GAP: Final = 16
+"""Bytes between two batches that are read with them: their opcodes, and the header of a frame."""
 _WIDTHS: Final = {BININT1: 2, BININT2: 3, BININT: 5, BINFLOAT: 9}
 _COLUMNS: Final = {code: bytes([code]) * BATCH for code in _WIDTHS}
 _BOOL_BYTES: Final = b"\x88\x89"

@@ -32,7 +32,7 @@ ALIKE = ("batch", *_KEYS, *_VALUES)
 
 def in_order(samples: pl.LazyFrame) -> pl.LazyFrame:
     """Return settled samples by batch and row; as they are where each batch's lie one after another, in their order."""
-    follows = (keys.continues_batch() & (pl.col("row") > pl.col("row").shift(1))).fill_null(value=False)
+    follows = (keys.continues(keys.BATCH) & (pl.col("row") > pl.col("row").shift(1))).fill_null(value=False)
     firsts = samples.filter(~follows).select(keys.BATCH).collect()
     return samples.sort(*keys.BATCH, "row") if firsts.is_duplicated().any() else samples
 
@@ -45,8 +45,8 @@ def identified(samples: pl.LazyFrame, settings: Settings) -> pl.LazyFrame:
         settings: what a reward is.
     """
     size = settings.n_samples_per_prompt
-    blocks = [] if size is None else [pl.col("row") // size]
-    starts = [value.ne_missing(value.shift(1)) for value in (*map(pl.col, ALIKE), *blocks)]
+    block = pl.col("row") // (size or 1)
+    blocks = [] if size is None else [block != block.shift(1)]
     return (
         samples.with_columns(
             batch=keys.batch(),
@@ -57,7 +57,7 @@ def identified(samples: pl.LazyFrame, settings: Settings) -> pl.LazyFrame:
             reward=rewards.reward(settings),
             reward_state=rewards.reward_state(settings),
         )
-        .with_columns(starts=pl.any_horizontal(starts))
+        .with_columns(starts=pl.any_horizontal(~keys.continues(ALIKE), *blocks))
         .with_columns(stretch=pl.col("starts").cum_sum().cast(pl.Int64) - 1)
     )
 
@@ -102,7 +102,7 @@ def stretches(
             bucket=keys.leader(keys.UNSCOPED_ROLLOUT),
             group_rule=groups.rule_value(settings),
         )
-        .with_columns(group=keys.leader(keys.PROMPT_GROUP))
+        .with_columns(keys.flagged("batch"), keys.flagged("adapter"), group=keys.leader(keys.PROMPT_GROUP))
         .with_columns(prompt_group=groups.ordinal("group"))
     )
     return _with_rollout_keys(found, settle)
@@ -113,12 +113,8 @@ def _with_rollout_keys(frame: pl.LazyFrame, settle: sums.Settle) -> pl.LazyFrame
     wanted = {"episode": keys.EPISODE_ROLLOUT, "rollout": keys.ROLLOUT}
     in_order = settle(frame.select(keys.are_in_order(key).alias(name) for name, key in wanted.items())).collect()
     return frame.with_columns(
-        keys.flagged("batch"),
-        keys.flagged("adapter"),
-        *(
-            (keys.leader_in_order(key) if in_order[name].item() else keys.leader(key)).alias(name)
-            for name, key in wanted.items()
-        ),
+        (keys.leader_in_order(key) if in_order[name].item() else keys.leader(key)).alias(name)
+        for name, key in wanted.items()
     )
 
 
@@ -178,20 +174,14 @@ def with_episode_rewards(frame: pl.LazyFrame, settle: sums.Settle) -> pl.LazyFra
     """
     # Where groups are those of group_index, episode rollouts are those of the normalisation, which are known already.
     is_known = frame.select((pl.col("episode") == pl.col("rollout")).all()).collect().item()
-    known = {f"in_episode_{part}": f"in_rollout_{part}" for part in ("n", "mean")}
-    found = [
-        frame.select(**known)
-        if key == "episode" and is_known
-        else _raw_rewards(
-            frame,
-            settle(of_several(frame, key, SAMPLES, "raw_reward")),
-            key,
-            settle,
-            {f"in_{key}_{part}": part for part in ("n", "mean")},
-        )
-        for key in ("episode", "bucket")
-    ]
-    return pl.concat([frame, *found], how="horizontal").with_columns(
+    known = frame.select(in_episode_n="in_rollout_n", in_episode_mean="in_rollout_mean")
+
+    def found(key: str) -> pl.LazyFrame:
+        several = settle(of_several(frame, key, SAMPLES, "raw_reward"))
+        return _raw_rewards(frame, several, key, settle, {f"in_{key}_{part}": part for part in ("n", "mean")})
+
+    of_episodes = known if is_known else found("episode")
+    return pl.concat([frame, of_episodes, found("bucket")], how="horizontal").with_columns(
         episode_reward=pl.when(keys.leads("episode")).then("in_episode_mean"),
         bucket_reward=pl.when(keys.leads("bucket")).then("in_bucket_mean"),
         bucket_share=pl.when(pl.col("raw_reward").is_not_null()).then(

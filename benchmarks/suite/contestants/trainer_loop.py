@@ -21,16 +21,11 @@ import polars as pl
 
 Row = dict[str, Any]
 EPSILON = 1e-6
-ABSENT: tuple[str, ...] = (
-    "registration_id",
-    "sample_index",
-    "versions_seen",
-    "version_oldest",
-    "version_newest",
-    "cached_tokens",
+ABSENT = (
+    *("registration_id", "sample_index", "versions_seen", "version_oldest", "version_newest", "cached_tokens"),
+    *("prompt_tokens", "spec_accepted", "spec_proposed", "spec_verifications", "spec_tokens"),
+    *("non_generation_time", "tool_calls", "is_repetitive", "reward_parts"),
 )
-ABSENT += ("prompt_tokens", "spec_accepted", "spec_proposed", "spec_verifications", "spec_tokens")
-ABSENT += ("non_generation_time", "tool_calls", "is_repetitive", "reward_parts")
 """Columns of samples that these dumps do not hold; those of a table are fixed."""
 TABLES = ("samples", "rollouts", "prompt_groups", "adapters", "metrics")
 
